@@ -113,7 +113,7 @@ class _Pruning:
             return True
         return False
 
-    def told(self) -> dict[str, int]:
+    def counted(self) -> dict[str, int]:
         """How many rows went, for the log."""
         return asdict(Pruned(**self.counts)) if self.what == "history" else dict(self.counts)
 
@@ -303,7 +303,7 @@ class ControllerShell(Shell):
         if work.after is not None:
             self.post(work.after)
         if work.what == "history" or work.counts:
-            self.log.info(f"{work.what} pruned", **work.told())
+            self.log.info(f"{work.what} pruned", **work.counted())
         self.ask(self._pruned)
 
     def _pruned(self) -> None:

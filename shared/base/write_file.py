@@ -21,12 +21,12 @@ PROBE = b"\0" * 4096
 _numbers = count()
 
 
-def write_file(told: str, path: Path, content: str | bytes, *, new: bool = False, mode: int | None = None) -> None:
+def write_file(option: str, path: Path, content: str | bytes, *, new: bool = False, mode: int | None = None) -> None:
     """Write a file, text as UTF-8, in place of what was there; `new`: only where nothing was. A file that was there
     keeps its mode, unless `mode` is given; a link keeps pointing to it; what is no file (a terminal, a pipe) is written
-    to as it is. Raises InvalidInput, told of the option `told`."""
+    to as it is. Raises InvalidInput, told of the option `option`."""
     body = content.encode("utf-8", "backslashreplace") if isinstance(content, str) else content
-    with _in_words(told, path):
+    with _in_words(option, path):
         if not new and path.exists() and not path.is_file():
             _write_to(path, body)
             return
@@ -52,9 +52,9 @@ def _write_to(path: Path, body: bytes) -> None:
         device.write(body)
 
 
-def check_writable(told: str, path: Path, *, new: bool = False) -> None:
+def check_writable(option: str, path: Path, *, new: bool = False) -> None:
     """Find out before the work whether `write_file` would succeed now, as far as can be known. Raises what it does."""
-    with _in_words(told, path):
+    with _in_words(option, path):
         try:
             path.lstat()  # also says when a name is too long
         except FileNotFoundError:
@@ -69,23 +69,23 @@ def check_writable(told: str, path: Path, *, new: bool = False) -> None:
         _remove(_written_beside(Path(os.path.realpath(path)), PROBE, None))
 
 
-def make_folder(told: str, folder: Path) -> None:
+def make_folder(option: str, folder: Path) -> None:
     """Make a folder, with those above it, unless it is there, and see that it takes files. Raises InvalidInput, told of
     the option `told`."""
-    with _in_words(told, folder, "a folder that can be written to"):
+    with _in_words(option, folder, "a folder that can be written to"):
         folder.mkdir(parents=True, exist_ok=True)
         _remove(_written_beside(folder / "x", PROBE, None))
 
 
 @contextmanager
-def _in_words(told: str, path: Path, expected: str = "a file that can be written") -> Iterator[None]:
+def _in_words(option: str, path: Path, expected: str = "a file that can be written") -> Iterator[None]:
     try:
         yield
     except FileExistsError as error:
-        raise InvalidInput(Problem(told, f"{path} is there already", "the name of a new file")) from error
+        raise InvalidInput(Problem(option, f"{path} is there already", "the name of a new file")) from error
     except (OSError, ValueError) as error:  # a null byte in a path is a ValueError
         what = getattr(error, "strerror", None) or str(error)
-        raise InvalidInput(Problem(told, f"{path}: {what}", expected)) from error
+        raise InvalidInput(Problem(option, f"{path}: {what}", expected)) from error
 
 
 def _written_beside(target: Path, body: bytes, mode: int | None) -> Path:

@@ -1,4 +1,4 @@
-"""Somebody else's hands in fault runs: what they do to VMs of ours, drawn from a seed; and that it is noticed, that
+"""Drift in fault runs: what somebody else does to VMs of ours, drawn from a seed; and that it is noticed, that
 nobody else is blamed for what nobody else did, and that no tug of war comes about."""
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ TOLD_MAX = 3  # changes that the controllers may tell for one that was made, a c
 BLAMING = "-by-other"
 
 
-class Hand(StrEnum):
+class DriftKind(StrEnum):
     """What somebody else does to a VM of ours."""
 
     MOVED = "vm-moved-by-hand"
@@ -41,27 +41,27 @@ class Hand(StrEnum):
 class Touch:
     """One of them at `at_s`; `number` chooses the VM and the node, `span_s` until a stopped one is started again."""
 
-    hand: Hand
+    kind: DriftKind
     at_s: float
     number: int
     span_s: float
 
 
-def draw_hands(seed: int) -> tuple[Touch, ...]:
+def draw_drift(seed: int) -> tuple[Touch, ...]:
     """What somebody else does in the run of a seed, in order; nothing in most of them."""
     if seed % SHARE != TURN:
         return ()
     rng = Random(f"hands of {seed}")
     count = rng.randint(COUNT_MIN, COUNT_MAX)
-    first = list(Hand)[seed // SHARE % len(Hand)]
-    hands = [first, *rng.choices(list(Hand), k=count - 1)]
+    first = list(DriftKind)[seed // SHARE % len(DriftKind)]
+    kinds = [first, *rng.choices(list(DriftKind), k=count - 1)]
     drawn = (
-        Touch(one, rng.uniform(FROM_S, UNTIL_S), rng.randrange(1000), rng.uniform(*START_AFTER_S)) for one in hands
+        Touch(one, rng.uniform(FROM_S, UNTIL_S), rng.randrange(1000), rng.uniform(*START_AFTER_S)) for one in kinds
     )
     return tuple(sorted(drawn, key=lambda touch: touch.at_s))
 
 
-class HandChecks:
+class DriftChecks:
     """What must hold for what controllers tell of others. `touched`: how often a VM of a workload was truly touched."""
 
     def __init__(self, report: Callable[[str, str], None]) -> None:
@@ -82,14 +82,14 @@ class HandChecks:
             self._report("tug-of-war", f"{event.what} {event.subject}: told {self._told[workload]} times")
 
 
-class HandFaults:
+class DriftFaults:
     """Carries them out on a loop; `done` counts them."""
 
     def __init__(
-        self, loop: ClosedLoop, guests: GuestChecks, checks: HandChecks, done: Counter[str], touches: Iterable[Touch]
+        self, loop: ClosedLoop, guests: GuestChecks, checks: DriftChecks, done: Counter[str], touches: Iterable[Touch]
     ) -> None:
         self._loop, self._guests, self._checks, self._done = loop, guests, checks, done
-        self.hands = Drift(loop.cluster)
+        self.drift = Drift(loop.cluster)
         for touch in touches:
             loop.engine.at(touch.at_s, PRIORITY, partial(self._touch, touch))
 
@@ -107,31 +107,31 @@ class HandFaults:
         vm, node = places[touch.number % len(places)]
         self._guests.touch()
         if self._do(touch, vm, node, now_s):
-            self._checks.touched[workload_of(vm)[0]] += 1 + (touch.hand is Hand.RESTARTED)
-            self._done[touch.hand.value] += 1
+            self._checks.touched[workload_of(vm)[0]] += 1 + (touch.kind is DriftKind.RESTARTED)
+            self._done[touch.kind.value] += 1
 
     def _do(self, touch: Touch, vm: str, node: str, now_s: float) -> bool:
-        if touch.hand is Hand.MOVED:
+        if touch.kind is DriftKind.MOVED:
             targets = sorted(name for name in self._loop.cluster.hypervisors if self._may_go(vm, node, name))
-            return bool(targets) and self.hands.move(vm, node, targets[touch.number % len(targets)], now_s)
-        if touch.hand is Hand.PAUSED:
-            return self.hands.pause(vm, node, now_s)
-        if touch.hand is Hand.REWEIGHTED:
+            return bool(targets) and self.drift.move(vm, node, targets[touch.number % len(targets)], now_s)
+        if touch.kind is DriftKind.PAUSED:
+            return self.drift.pause(vm, node, now_s)
+        if touch.kind is DriftKind.REWEIGHTED:
             domain = self._loop.cluster.hypervisor(node).domains[vm]
-            return self.hands.reweigh(vm, node, domain.cpu_mhz / 2.0, now_s)
+            return self.drift.reweigh(vm, node, domain.cpu_mhz / 2.0, now_s)
         self._guests.excuse_loss(node, vm)
-        done = self.hands.stop(vm, node, now_s)
-        if done and touch.hand is Hand.RESTARTED:
+        done = self.drift.stop(vm, node, now_s)
+        if done and touch.kind is DriftKind.RESTARTED:
             self._loop.engine.at(now_s + touch.span_s, PRIORITY, partial(self._start, vm))
         return done
 
     def _start(self, vm: str) -> None:
         """Whoever stopped it starts it again, where it was and if it has not been started elsewhere since."""
-        home = self.hands.stopped[vm][0] if vm in self.hands.stopped else ""
+        home = self.drift.stopped[vm][0] if vm in self.drift.stopped else ""
         workload = workload_of(vm)[0]
         if home and not any(workload_of(one)[0] == workload for one in self._ours(home)):
             self._guests.touch()
-            self.hands.start(vm, self._loop.engine.now_s)
+            self.drift.start(vm, self._loop.engine.now_s)
 
     def _ours(self, node: str) -> list[str]:
         return [vm for vm in self._loop.cluster.hypervisor(node).domains if INSTANCE_SEPARATOR in vm]

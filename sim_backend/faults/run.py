@@ -18,7 +18,7 @@ from shared.values.vms import LIVE_STATES
 from sim_backend.fakes.hypervisor import Failure, FakeHypervisor
 from sim_backend.faults.adopted import AdoptedFaults, draw_pets
 from sim_backend.faults.apps import FaultApp
-from sim_backend.faults.drift import HandFaults, draw_hands
+from sim_backend.faults.drift import DriftFaults, draw_drift
 from sim_backend.faults.environment_runs import EnvironmentFaults, with_environments
 from sim_backend.faults.health_runs import Illnesses
 from sim_backend.faults.invariants.apps import unsettled_apps
@@ -166,8 +166,8 @@ class FaultRun:
         self.power: PowerFaults | None = None
         self.environments: EnvironmentFaults | None = None
         self.illnesses = Illnesses(self.loop, self.done)
-        touches = draw_hands(script.seed) if script.environments is None else ()
-        self.hands = HandFaults(self.loop, self.checker.guests, self.checker.hands, self.done, touches)
+        touches = draw_drift(script.seed) if script.environments is None else ()
+        self.drift = DriftFaults(self.loop, self.checker.guests, self.checker.drift, self.done, touches)
         self.balancer = BalancerFaults(self.loop, self.done, script.seed)
         plain = script.environments is None and script.power is None
         pets = draw_pets(script.seed, script.nodes) if plain else ()

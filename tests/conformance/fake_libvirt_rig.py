@@ -28,8 +28,8 @@ from shared.values.vms import VmStatus
 from sim_backend.fake_libvirt.cluster import Cluster
 from sim_backend.fake_libvirt.codes import Err, libvirtError
 from sim_backend.fake_libvirt.connection import add_pool
+from sim_backend.fake_libvirt.drift import HostDrift
 from sim_backend.fake_libvirt.faults import Fault, How
-from sim_backend.fake_libvirt.hands import Hands
 
 CORE_MHZ = 1_000
 MEMORY_MIB = 1_000
@@ -106,9 +106,9 @@ class Fakes:
 
         return reach
 
-    def hands(self, name: str) -> Hands:
+    def drift(self, name: str) -> HostDrift:
         """Somebody at a host."""
-        return Hands(self.cluster, name)
+        return HostDrift(self.cluster, name)
 
     def close(self) -> None:
         """Drivers first, as when agents end; whatever hangs then fails, and no thread is left."""

@@ -49,11 +49,11 @@ class Hosts:
 
     def own_vm(self, autostart: bool = False) -> str:
         """One that somebody made on h1, running; its definition."""
-        hands, files = self.made.hands("h1"), self.made.cluster.hosts["h1"].files
+        drift, files = self.made.drift("h1"), self.made.cluster.hosts["h1"].files
         for path in (DISK, CONFIG):
             files.put(path, b"made by its owner")
-        hands.define(XML)
-        domain = hands.connection().lookupByName(PET)
+        drift.define(XML)
+        domain = drift.connection().lookupByName(PET)
         domain.setAutostart(int(autostart))
         domain.create()
         self.hear()
@@ -66,10 +66,10 @@ class Hosts:
         return answer
 
     def definition(self, host: str) -> str:
-        return self.made.hands(host).connection().lookupByName(PET).XMLDesc(2)
+        return self.made.drift(host).connection().lookupByName(PET).XMLDesc(2)
 
     def autostarts(self, host: str) -> bool:
-        return bool(self.made.hands(host).connection().lookupByName(PET).autostart())
+        return bool(self.made.drift(host).connection().lookupByName(PET).autostart())
 
     def is_defined(self, host: str) -> bool:
         return PET in [one.name for one in self.made.cluster.hosts[host].domains.values()]
@@ -148,7 +148,7 @@ def test_adopting_changes_nothing_and_releasing_leaves_no_trace(hosts: Hosts) ->
     assert (answer.status.adopted, answer.status.disks, len(answer.status.definition)) == (True, 1, 16)
     assert answer.definition.split() == before.split()
     hosts.do(ActionKind.SET_CPU, "h1", expects=1, cpu_mhz=300.0)
-    live = hosts.made.hands("h1").connection().lookupByName(PET)
+    live = hosts.made.drift("h1").connection().lookupByName(PET)
     assert "<shares>300</shares>" in live.XMLDesc(0)  # as it runs
     assert "<shares>2048</shares>" in live.XMLDesc(2)  # as it is defined
     assert hosts.do(ActionKind.RELEASE, "h1", expects=1).outcome is Outcome.OK
@@ -164,7 +164,7 @@ def test_a_digest_follows_what_the_owner_edits(hosts: Hosts) -> None:
     hosts.do(ActionKind.SET_CPU, "h1", expects=1, cpu_mhz=300.0)
     assert hosts.status("h1") is not None
     assert hosts.status("h1").definition == first_digest.definition  # type: ignore[union-attr]
-    hosts.made.hands("h1").define(hosts.definition("h1").replace("pet.fd", "other.fd"))
+    hosts.made.drift("h1").define(hosts.definition("h1").replace("pet.fd", "other.fd"))
     hosts.made.drivers["h1"].connected()  # whatever it remembers is read again
     assert hosts.status("h1").definition != first_digest.definition  # type: ignore[union-attr]
     again = hosts.do(
@@ -176,7 +176,7 @@ def test_a_digest_follows_what_the_owner_edits(hosts: Hosts) -> None:
 def test_a_guest_that_shuts_down_stays_defined_and_is_ours_when_its_owner_starts_it(hosts: Hosts) -> None:
     before = hosts.own_vm()
     hosts.adopt()
-    hosts.made.hands("h1").connection().lookupByName(PET).shutdown()
+    hosts.made.drift("h1").connection().lookupByName(PET).shutdown()
     hosts.settle()
     assert [(one.change, one.status.adopted) for one in hosts.told] == [(GuestChange.ENDED, True)]
     hosts.made.drivers["h1"].forget(PET, 0.0)
@@ -184,11 +184,11 @@ def test_a_guest_that_shuts_down_stays_defined_and_is_ours_when_its_owner_starts
     status = hosts.status("h1")
     assert status is not None
     assert (status.state, status.managed, status.generation) == (VmState.ENDED, True, 1)
-    hosts.made.hands("h1").start(PET)
+    hosts.made.drift("h1").start(PET)
     hosts.settle()
     assert [one.change for one in hosts.told] == [GuestChange.ENDED, GuestChange.STARTED]
     assert (hosts.told[-1].status.generation, hosts.told[-1].status.attempt) == (1, 1)
-    hosts.made.hands("h1").destroy(PET)
+    hosts.made.drift("h1").destroy(PET)
     hosts.settle()
     assert hosts.do(ActionKind.RELEASE, "h1", expects=1).outcome is Outcome.OK
     assert hosts.definition("h1") == before

@@ -159,8 +159,8 @@ class Nodes:
             return
         for path in self.kind.disks:
             self.cluster.hosts["h1"].files.put(path, b"made by its owner")
-        self.made.hands("h1").define(ADOPTED)
-        domain = self.made.hands("h1").connection().lookupByName(VM)
+        self.made.drift("h1").define(ADOPTED)
+        domain = self.made.drift("h1").connection().lookupByName(VM)
         domain.setAutostart(1)
         domain.create()
         self.before = domain.XMLDesc(2)
@@ -382,7 +382,7 @@ def over(nodes: Nodes, seen: dict[str, VmStatus]) -> None:
         assert seen == {}
         return
     nodes.check_disks("h2")
-    nodes.made.hands("h2").start(VM)
+    nodes.made.drift("h2").start(VM)
     nodes.settle()
     assert nodes.executing() == ["h2"]
     nodes.check_disks("h2")
@@ -392,7 +392,7 @@ def over(nodes: Nodes, seen: dict[str, VmStatus]) -> None:
 def let_go(nodes: Nodes, where: str) -> None:
     """The owner has the definition again that there was."""
     if nodes.kind.adopted:
-        domain = nodes.made.hands(where).connection().lookupByName(VM)
+        domain = nodes.made.drift(where).connection().lookupByName(VM)
         assert domain.autostart() == 1
         nodes.must(ActionKind.RELEASE, where, expects=nodes.seen()[where].generation)
         assert domain.XMLDesc(2) == nodes.before
@@ -469,7 +469,7 @@ def test_a_copy_that_a_dead_agent_left_goes_when_its_vm_has_moved_on(tmp_path: P
         made.drivers["h1"] = made.driver("h1")
         nodes.settle()
         assert nodes.copies(but="h3") == []
-        assert made.hands("h1").domain(VM) is None
+        assert made.drift("h1").domain(VM) is None
         assert nodes.executing() == ["h3"]
 
 
@@ -480,20 +480,20 @@ def test_a_host_that_comes_back_keeps_its_disks_while_the_other_one_waits_for_th
         nodes = Nodes(made, KINDS[0])
         running(nodes)
         nodes.kill(migrate("h1", "h2")(nodes), Point("migrateToURI3", 0, "before"), again=False)
-        left = made.hands("h1").connection().lookupByName(VM).XMLDesc(2)
-        made.hands("h1").power_off()
+        left = made.drift("h1").connection().lookupByName(VM).XMLDesc(2)
+        made.drift("h1").power_off()
         for path in nodes.kind.disks:
             nodes.cluster.hosts["h2"].files.put(path, b"half")
-        made.hands("h2").define(left)
-        coming = made.hands("h2").domain(VM)
+        made.drift("h2").define(left)
+        coming = made.drift("h2").domain(VM)
         assert coming is not None
         assert coming.config is not None
         made.cluster.hosts["h2"].occupy(coming, coming.config, None)
-        made.hands("h1").power_on()
+        made.drift("h1").power_on()
         made.drivers["h1"] = made.driver("h1")
         nodes.settle()
         nodes.check_disks("h1")
-        assert made.hands("h1").domain(VM) is not None
+        assert made.drift("h1").domain(VM) is not None
 
 
 @pytest.mark.parametrize("by", ["its owner", "its host"])
@@ -504,16 +504,16 @@ def test_a_vm_that_was_started_anew_is_of_no_image_any_more(by: str, tmp_path: P
         nodes = Nodes(made, KINDS[0])
         saved(nodes)
         if by == "its owner":
-            made.hands("h2").start(VM)
+            made.drift("h2").start(VM)
         else:
             made.drivers["h2"].close()
-            made.hands("h2").power_off()
-            made.hands("h2").power_on()
+            made.drift("h2").power_off()
+            made.drift("h2").power_on()
             made.drivers["h2"] = made.driver("h2")
         nodes.settle()
         assert nodes.executing() == ["h2"]
         nodes.write("h2")
-        made.hands("h2").destroy(VM)
+        made.drift("h2").destroy(VM)
         nodes.settle()
         assert nodes.seen()["h2"].state is VmState.CRASHED
         assert [path for path in made.cluster.hosts["h2"].files.within("/saved") if path.endswith(".saved")] == []
@@ -530,10 +530,10 @@ def test_a_discarded_image_is_not_taken_for_a_later_one(tmp_path: Path) -> None:
         assert reached
         nodes.must(ActionKind.DISCARD_IMAGE, "h2", expects=1)
         nodes.settle()
-        made.hands("h2").start(VM)
+        made.drift("h2").start(VM)
         nodes.settle()
         nodes.write("h2")
-        domain = made.hands("h2").connection().lookupByName(VM)
+        domain = made.drift("h2").connection().lookupByName(VM)
         saving = threading.Thread(target=domain.save, args=("/saved/by-hand",))
         saving.start()
         nodes.settle()

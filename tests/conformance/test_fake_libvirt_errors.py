@@ -106,4 +106,4 @@ def _clean_up(bench: Bench, made: Fakes) -> None:
         kind = ActionKind.DISCARD_IMAGE if found.state is VmState.SUSPENDED else ActionKind.STOP
         bench.must(Outcome.OK, kind, on=node, expects=found.generation)
     for name in made.names:
-        assert made.hands(name).domain(VM) is None
+        assert made.drift(name).domain(VM) is None

@@ -103,7 +103,7 @@ class Play:
             for name, driver in self.made.drivers.items():
                 self.answers.update({event.call_id: event for event in driver.poll(0.0) if isinstance(event, Operated)})
                 if not self.cluster.hosts[name].serving:
-                    self.made.hands(name).libvirtd_starts()
+                    self.made.drift(name).libvirtd_starts()
             if call in self.answers:
                 return self.answers[call]
             if self.cluster.waiting:
@@ -122,7 +122,7 @@ class Play:
             except TransientError:
                 self.clock.sleep(0.001)
                 if not self.cluster.hosts[self.made.names[number]].serving:
-                    self.made.hands(self.made.names[number]).libvirtd_starts()
+                    self.made.drift(self.made.names[number]).libvirtd_starts()
         raise AssertionError(self.said)
 
     def check(self, kind: ActionKind, before: VmStatus | None, outcome: Outcome) -> None:

@@ -32,7 +32,7 @@ def bench(made: Fakes) -> Bench:
 
 def weight(made: Fakes, host: str, where: Affect = Affect.LIVE) -> int:
     """That of the VM on a host."""
-    return made.hands(host).connection().lookupByName(VM).schedulerParametersFlags(where)["cpu_shares"]
+    return made.drift(host).connection().lookupByName(VM).schedulerParametersFlags(where)["cpu_shares"]
 
 
 def test_a_start_has_it(made: Fakes) -> None:
@@ -70,7 +70,7 @@ def test_what_is_given_up_leaves_the_weight_as_it_was(made: Fakes, bench: Bench,
 
 def test_the_next_agent_ends_the_haste_of_an_operation_that_was_interrupted(made: Fakes, bench: Bench) -> None:
     made.drivers["h1"].close()
-    domain = made.hands("h1").connection().lookupByName(VM)
+    domain = made.drift("h1").connection().lookupByName(VM)
     domain.setSchedulerParametersFlags({"cpu_shares": CORE_MHZ}, Affect.LIVE)
     made.drivers["h1"] = made.driver("h1")
     made.drivers["h1"].inventory()

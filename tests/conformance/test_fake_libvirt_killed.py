@@ -282,7 +282,7 @@ def finish(place: Place, case: Case) -> None:
 def end(place: Place, case: Case, where: str, generation: int) -> None:
     """The guest shuts itself down: that is told, and it is removed."""
     place.heard.clear()
-    assert place.made.hands(where).guest_ends(VM)
+    assert place.made.drift(where).guest_ends(VM)
     assert place.until(lambda: bool(place.heard))
     assert [(one.change, one.status.generation) for one in place.heard] == [(GuestChange.ENDED, generation)]
     place.made.drivers[where].forget(VM, 0.0)
@@ -321,7 +321,7 @@ def test_a_save_that_libvirtd_begins_when_its_agent_is_dead(tmp_path: Path) -> N
         assert place.until(lambda: [one.state for one in place.seen().values()] == [VmState.RUNNING])
         place.heard.clear()
         path = f"/saved/{image_name(VM, place.seen()[case.node].generation)}"
-        domain = made.hands(case.node).connection().lookupByName(VM)
+        domain = made.drift(case.node).connection().lookupByName(VM)
         saving = threading.Thread(target=domain.save, args=(path,))
         saving.start()
         assert place.until(lambda: [one.state for one in place.seen().values()] == [VmState.SUSPENDED])
@@ -347,7 +347,7 @@ def test_a_save_that_ends_while_its_vm_is_put_in_order(tmp_path: Path) -> None:
             over.set()
 
         path = f"/saved/{image_name(VM, place.seen()[case.node].generation)}"
-        domain = made.hands(case.node).connection().lookupByName(VM)
+        domain = made.drift(case.node).connection().lookupByName(VM)
         saving, ending = threading.Thread(target=domain.save, args=(path,)), threading.Timer(0.5, end)
         saving.start()
         ending.start()
@@ -379,7 +379,7 @@ def test_a_restore_that_libvirtd_ends_when_its_agent_is_dead(shared: bool, tmp_p
 
         def agreed() -> bool:
             """Its definition says so, too: the agent sees to that beside what it is asked."""
-            domain = made.hands(case.node).domain(VM)
+            domain = made.drift(case.node).domain(VM)
             if domain is None or domain.config is None:
                 return False
             kept = domain_xml.facts_of(domain.config.text()).meta
@@ -407,8 +407,8 @@ def test_an_image_that_cannot_be_looked_at_is_kept(tmp_path: Path) -> None:
         place = Place(made)
         suspended(place)
         made.cluster.fail(Fault("saveImageGetXMLDesc", "raise", Err.SYSTEM_ERROR, times=3))
-        made.hands("h1").libvirtd_dies()
-        made.hands("h1").libvirtd_starts()
+        made.drift("h1").libvirtd_dies()
+        made.drift("h1").libvirtd_starts()
         made.drivers["h1"].close()
         made.drivers["h1"] = made.driver("h1")
         assert place.until(lambda: made.cluster.script.pending() < 3)

@@ -121,8 +121,8 @@ class Storm:
     def meddle(self) -> None:
         """Somebody at virsh, or the guest itself."""
         vm, name = self.random.choice(VMS), self.random.choice(self.made.names)
-        hands = self.made.hands(name)
-        if hands.domain(vm) is None or not self.cluster.hosts[name].serving:
+        drift = self.made.drift(name)
+        if drift.domain(vm) is None or not self.cluster.hosts[name].serving:
             return
         what = self.random.choice(("destroy", "guest_ends", "crash", "suspend", "resume", "migrate"))
         self.said.append(f"somebody: {what} {vm} on {name}")
@@ -130,12 +130,12 @@ class Storm:
             self.alive.discard(vm)
         if what == "migrate":
             to = self.random.choice([other for other in self.made.names if other != name])
-            self.moves.append(Thread(target=lambda: self.tried(lambda: hands.migrate(vm, to)), daemon=True))
+            self.moves.append(Thread(target=lambda: self.tried(lambda: drift.migrate(vm, to)), daemon=True))
             self.moves[-1].start()
         elif what in ("guest_ends", "crash"):
-            getattr(hands, what)(vm)
+            getattr(drift, what)(vm)
         else:
-            self.moves.append(Thread(target=lambda: self.tried(lambda: getattr(hands, what)(vm)), daemon=True))
+            self.moves.append(Thread(target=lambda: self.tried(lambda: getattr(drift, what)(vm)), daemon=True))
             self.moves[-1].start()
 
     def tried(self, do: object) -> None:
@@ -149,17 +149,17 @@ class Storm:
     def fail_host(self) -> None:
         """A libvirtd, a network or the power."""
         name = self.random.choice(self.made.names)
-        hands = self.made.hands(name)
+        drift = self.made.drift(name)
         what = self.random.choice(("libvirtd", "network", "power"))
         self.said.append(f"{what} of {name}")
         if what == "libvirtd":
-            hands.libvirtd_dies()
+            drift.libvirtd_dies()
         elif what == "network":
             self.cluster.cut(name)
         else:
             with self.cluster.lock:
                 self.alive -= {dom.name for dom in self.cluster.hosts[name].live()}
-                hands.power_off()
+                drift.power_off()
 
     def pass_time(self) -> None:
         """And now and then somebody repairs what is broken."""
@@ -171,11 +171,11 @@ class Storm:
         """Hosts and networks."""
         for name in self.made.names:
             self.cluster.mend(name)
-            host, hands = self.cluster.hosts[name], self.made.hands(name)
+            host, drift = self.cluster.hosts[name], self.made.drift(name)
             if not host.powered:
-                hands.power_on()
+                drift.power_on()
             elif not host.serving:
-                hands.libvirtd_starts()
+                drift.libvirtd_starts()
 
     def calm(self) -> None:
         """Nothing fails any more, and what is under way comes to its end."""

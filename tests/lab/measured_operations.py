@@ -60,7 +60,7 @@ class Timing:
     took_s: float
 
 
-class Hands(Protocol):
+class OperationRunner(Protocol):
     """Somebody who can do operations. The VM is started on the first host, moved to the second, and stays there."""
 
     def go(self, kind: ActionKind, vm: str) -> Took:
@@ -72,13 +72,13 @@ class Hands(Protocol):
         ...
 
 
-def cycle(hands: Hands, vm: str, kinds: Sequence[ActionKind] = KINDS) -> list[Timing]:
+def cycle(operations: OperationRunner, vm: str, kinds: Sequence[ActionKind] = KINDS) -> list[Timing]:
     """All operations once, with a guest that works: it has done a unit when it has just come to life."""
     found: list[Timing] = []
     for kind in kinds:
-        found += [Timing(kind, way, took_s) for way, took_s in hands.go(kind, vm).items()]
+        found += [Timing(kind, way, took_s) for way, took_s in operations.go(kind, vm).items()]
         if kind in (ActionKind.START, ActionKind.RESUME):
-            _until_it_works(hands.serial(vm))
+            _until_it_works(operations.serial(vm))
     return found
 
 
@@ -98,11 +98,11 @@ class Virsh:
         self._xml, self._model, self._volume = xml, model, volume
 
     def serial(self, vm: str) -> Path:
-        """See `Hands`."""
+        """See `OperationRunner`."""
         return serial_file(self._places, vm)
 
     def go(self, kind: ActionKind, vm: str) -> Took:
-        """See `Hands`."""
+        """See `OperationRunner`."""
         file = self._folder / f"{vm}.xml"
         file.write_text(self._domain(vm))
         begun_s = perf_s()
@@ -181,11 +181,11 @@ class Driver:
         return driver
 
     def serial(self, vm: str) -> Path:
-        """See `Hands`."""
+        """See `OperationRunner`."""
         return serial_file(self._places, vm)
 
     def go(self, kind: ActionKind, vm: str) -> Took:
-        """See `Hands`."""
+        """See `OperationRunner`."""
         first, second = self._names
         node = first if kind in (ActionKind.START, ActionKind.SET_CPU, ActionKind.MIGRATE) else second
         spec = VmSpec(
@@ -260,11 +260,12 @@ class Trimtab:
         self._made, self._tap, self._line = made, tap, line
 
     def serial(self, vm: str) -> Path:
-        """See `Hands`."""
+        """See `OperationRunner`."""
         return serial_file(self._made.lab.places, f"{vm}#0")
 
     def go(self, kind: ActionKind, vm: str) -> Took:
-        """See `Hands`; `vm` is its job. It is the policy that sets CPU: another job comes for that, and goes again."""
+        """See `OperationRunner`; `vm` is its job. It is the policy that sets CPU: another job comes for that, and goes
+        again."""
         if kind is ActionKind.SET_CPU:
             return self.weighed(vm)
         return self._asked(self._request(kind, vm), kind, vm)
@@ -337,7 +338,7 @@ def operating(made: Cluster, tap: Tap) -> Iterator[Trimtab]:
         yield Trimtab(made, tap, line)
 
 
-def in_turn(ways: Mapping[str, Hands], rounds: int) -> list[Timing]:
+def in_turn(ways: Mapping[str, OperationRunner], rounds: int) -> list[Timing]:
     """Every way once a round, the first of one round last in the next."""
     found: list[Timing] = []
     order = list(ways)

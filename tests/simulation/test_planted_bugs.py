@@ -126,7 +126,7 @@ class ImpatientController(Controller):
 
     def _lead(self, answer: LeadTaken, now_s: float) -> list[Effect]:
         effects = super()._lead(answer, now_s)
-        self.cluster.untold.clear()
+        self.cluster.nodes_not_reported.clear()
         return effects
 
 

@@ -141,13 +141,13 @@ class Admission:
         if not isinstance(message, Asks) or message.request in self._verdicts:
             return False
         if not self.on:
-            return isinstance(message, CheckReservation) and self._told(received, _no_policy(), None, now_s)
+            return isinstance(message, CheckReservation) and self._reply(received, _no_policy(), None, now_s)
         agreement = self._wanted(message)
         if agreement is None:
             return False
         strange = unknown_zone(agreement.assurance)
         if strange != DONE:  # others are refused when they are carried out
-            return isinstance(message, CheckReservation) and self._told(received, strange, None, now_s)
+            return isinstance(message, CheckReservation) and self._reply(received, strange, None, now_s)
         if self._many(received.sender):
             busy = Reply(message.request, False, "busy", "too many questions wait already; ask later")
             self._replies.when_stored(received, busy, now_s)
@@ -182,7 +182,7 @@ class Admission:
         except InvalidValue:
             return None
 
-    def _told(self, received: Received, refused: Refused, data: Row | None, now_s: float) -> bool:
+    def _reply(self, received: Received, refused: Refused, data: Row | None, now_s: float) -> bool:
         message = received.message
         assert isinstance(message, CheckReservation)
         code, detail = refused
@@ -339,10 +339,10 @@ class Admission:
         message = question.received.message
         if isinstance(message, CheckReservation):
             if isinstance(found, str):
-                self._told(question.received, ("not-admissible", found), None, now_s)
+                self._reply(question.received, ("not-admissible", found), None, now_s)
             else:
                 data = verdict_view(found) | {"splits": [_plain(asdict(split)) for split in splits]}
-                self._told(question.received, DONE, data | {"name": question.agreement.name}, now_s)
+                self._reply(question.received, DONE, data | {"name": question.agreement.name}, now_s)
             return
         assert isinstance(message, CreateEnvironment | ResizeEnvironment | ReserveEnvironment)
         self._verdicts[message.request] = found

@@ -84,7 +84,7 @@ class Policing:
             return
         self._dirty.add(entry.name)
         if verdict.surplus or verdict.rejected:
-            self.unit_of_work.emit(now_s, "request-policed", entry.name, told(verdict))
+            self.unit_of_work.emit(now_s, "request-policed", entry.name, verdict_text(verdict))
 
 
 def _guaranteed(shares: Sequence[Share]) -> int:
@@ -117,7 +117,7 @@ def kept(verdict: PoliceVerdict, at_s: float) -> PolicedRequest:
     )
 
 
-def told(verdict: PoliceVerdict | PolicedRequest) -> str:
+def verdict_text(verdict: PoliceVerdict | PolicedRequest) -> str:
     """A verdict in words."""
     parts = [f"{verdict.requested} units asked for", f"{verdict.entitled} by right"]
     parts += [f"{verdict.surplus} as best effort"] if verdict.surplus else []

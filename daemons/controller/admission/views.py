@@ -9,7 +9,7 @@ from typing import Any
 
 from daemons.controller.admission.admission import Admission
 from daemons.controller.admission.demand_history import slot_of
-from daemons.controller.admission.policing import told
+from daemons.controller.admission.policing import verdict_text
 from daemons.controller.admission.promises import AssuranceEntry, holds, layers_of
 from daemons.controller.state.cluster import Cluster
 from daemons.controller.state.environment import EnvironmentEntry
@@ -117,7 +117,7 @@ def _details(admission: Admission, environment: EnvironmentEntry) -> Row:
     return {
         "slots": [_slot(entry, slot) for slot in range(entry.terms.slots)],
         "entitlement": asdict(admission.assurance.policing.entitled(entry)) if policing else None,
-        "requests": [{**_request(each), "text": told(each)} for each in reversed(entry.policed)],
+        "requests": [{**_request(each), "text": verdict_text(each)} for each in reversed(entry.policed)],
     }
 
 

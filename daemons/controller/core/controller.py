@@ -65,7 +65,7 @@ class Controller:
             "place": self._place,
             "decide": self._cycle,
             "silence": self._check_silence,
-            "hello": self._greet,
+            "hello": self._send_hellos,
             "backlog": self._catch_up,
             **self.features.handlers("timers"),
         }
@@ -300,6 +300,6 @@ class Controller:
     def _check_silence(self, now_s: float) -> None:
         self.unit_of_work.start_timer("silence", self.heartbeats.check(now_s))
 
-    def _greet(self, now_s: float) -> None:
+    def _send_hellos(self, now_s: float) -> None:
         if self.heartbeats.send_hellos(now_s):
             self.unit_of_work.start_timer("hello", now_s + self.settings.reconcile_s)

@@ -51,7 +51,7 @@ def _load_node(record: NodeRecord, cluster: Cluster, now_s: float) -> None:
     if node.asleep or node.service is NodeService.FAILED:
         node.silent_s = None  # nothing was on it: there is nothing to be told or proven
     elif not record.off_boot_id:
-        cluster.untold.add(record.name)
+        cluster.nodes_not_reported.add(record.name)
 
 
 def _was_drained(record: NodeRecord) -> bool:

@@ -33,11 +33,11 @@ NOTHING_DECLARED = Loading()
 PART_MIN = 0.01  # who uses less of a resource than this is taken to use none
 Key = tuple[str, str]
 """A subject, see `subject_of`, and a node type."""
-Asked = tuple[str, Loading]
+ProfileKey = tuple[str, Loading]
 """A node type, and what was declared."""
 Vector = tuple[float, float]
 """The parts at disk and network that decisions count with."""
-Told = tuple[Profile | None, Vector]
+ProfileAnswer = tuple[Profile | None, Vector]
 NOTHING_SHARED: Vector = (0.0, 0.0)
 
 
@@ -72,7 +72,7 @@ class InterferenceProfiles:
         self.paces: dict[str, tuple[PaceSample, ...]] = {}
         self.disturbed: dict[str, float] = {}
         self._known: dict[str, dict[str, _Known]] = {}  # by subject and node type
-        self._profiles: dict[str, dict[Asked, Told]] = {}  # by subject: what was asked for
+        self._profiles: dict[str, dict[ProfileKey, ProfileAnswer]] = {}  # by subject: what was asked for
         self._kinds: tuple[str, ...] = ()  # the node types that decisions asked for
         self._meters: dict[str, Meter] = {}  # by VM
         self._dirty_paces: set[str] = set()
@@ -217,15 +217,15 @@ class InterferenceProfiles:
     def profile(self, subject: str, node_type: str, given: Loading = NOTHING_DECLARED) -> Profile | None:
         """What is known of a subject on a node type: measured there, else measured on another type and converted, else
         as `given`, else too little to count; None where nothing is."""
-        return self._told(subject, (node_type, given))[0]
+        return self._answer(subject, (node_type, given))[0]
 
     def vectors(self, subject: str, given: Loading, node_types: tuple[str, ...]) -> list[Vector]:
         """What decisions count with on each of the node types."""
         self._kinds = node_types
         asked = self._profiles.get(subject, {})
-        return [(asked.get((kind, given)) or self._told(subject, (kind, given)))[1] for kind in node_types]
+        return [(asked.get((kind, given)) or self._answer(subject, (kind, given)))[1] for kind in node_types]
 
-    def _told(self, subject: str, key: Asked) -> Told:
+    def _answer(self, subject: str, key: ProfileKey) -> ProfileAnswer:
         asked = self._profiles.setdefault(subject, {})
         if key not in asked:
             profile = self._profile(subject, *key)
@@ -273,7 +273,7 @@ class InterferenceProfiles:
         kind, _, name = subject.partition("/")
         return name in (self.cluster.web if kind == "app" else self.cluster.active)
 
-    def _is_used(self, subject: str, asked: Mapping[Asked, Told]) -> bool:
+    def _is_used(self, subject: str, asked: Mapping[ProfileKey, ProfileAnswer]) -> bool:
         """Whether answers about a subject may still be asked for, and are not too many."""
         return len(asked) <= ASKED_MAX and (subject in self._known or self._is_there(subject))
 

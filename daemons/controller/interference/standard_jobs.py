@@ -34,7 +34,7 @@ FINE: Refused = ("", "")
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """A standard job under way, or over at `ended_s`. vm, generation: the VM beside which it runs ("": none). `told`:
+    """A standard job under way, or over at `ended_s`. vm, generation: the VM beside which it runs ("": none). `detail`:
     what came of it (None: nothing yet), `ok`: whether that is a measurement."""
 
     request: str
@@ -48,7 +48,7 @@ class Run:
     until_s: float
     ended_s: float | None = None
     ok: bool = False
-    told: str = ""
+    detail: str = ""
 
 
 class StandardJobs:
@@ -174,12 +174,12 @@ class StandardJobs:
         self.profiles.probed(entry.job, node_type, ProbePart(job, part, now_s))
         self._end(run, True, f"job {run.job}: {job} {part:.3f}, by a slow-down of {neutral / total:.3f}", now_s)
 
-    def _end(self, run: Run, ok: bool, told: str, now_s: float) -> None:
+    def _end(self, run: Run, ok: bool, detail: str, now_s: float) -> None:
         del self.under_way[run.node]
         self.profiles.disturbed[run.node] = now_s
         what = "standard-job-done" if ok else "standard-job-failed"
-        self.unit_of_work.emit(now_s, what, run.node, told)
-        self.ended.append(replace(run, ended_s=now_s, ok=ok, told=told))
+        self.unit_of_work.emit(now_s, what, run.node, detail)
+        self.ended.append(replace(run, ended_s=now_s, ok=ok, detail=detail))
 
     # --- time passes ------------------------------------------------------------------------------------------------
 

@@ -86,5 +86,5 @@ def _run(run: Run) -> Row:
         "started_at_s": run.started_s,
         "ended_at_s": run.ended_s,
         "ok": run.ok if run.ended_s is not None else None,
-        "detail": run.told,
+        "detail": run.detail,
     }

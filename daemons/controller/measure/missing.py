@@ -43,7 +43,7 @@ class Missing:
             instance.left, instance.missed_s = where, now_s
         self.unit_of_work.change(instance.job)
 
-    def told(self, node: NodeEntry, report: Report) -> None:
+    def reported(self, node: NodeEntry, report: Report) -> None:
         """A node has told what is on it: whoever waits for no other any more is gone, unless it runs somewhere as a VM
         that is not ours."""
         for vm, instance in list(self.cluster.missing.items()):

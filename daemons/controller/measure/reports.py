@@ -182,10 +182,10 @@ class Measure:
             node.vm_seq = {vm: seq for vm, seq in node.vm_seq.items() if seq > report.seq}
         if node.flights:
             self._lapsed(node, report)
-        if self.cluster.untold:
+        if self.cluster.nodes_not_reported:
             self._heard(node)
         if self.cluster.missing:
-            self.missing.told(node, report)
+            self.missing.reported(node, report)
 
     def _absent(self, node: NodeEntry, report: Report, listed: set[str], now_s: float) -> None:
         """What a report does not list, or only as an image."""
@@ -200,7 +200,7 @@ class Measure:
                 self._not_live(node, instance, seen, report, now_s)
 
     def _heard(self, node: NodeEntry) -> None:
-        for entry in self.cluster.heard(node.name):
+        for entry in self.cluster.first_report(node.name):
             self.unit_of_work.enqueue(entry)
 
     def _under_way(self, node: NodeEntry, report: Report) -> None:

@@ -59,9 +59,9 @@ class Suspect:
 
     since_s: float
     last_s: float
-    told_s: float = -TELL_AGAIN_S
+    emitted_s: float = -TELL_AGAIN_S
     count: int = 0
-    untold: int = 0
+    not_emitted: int = 0
     mistakes: int = 0
     forgeries: int = 0
     why: str = ""
@@ -166,11 +166,11 @@ class Screening:
         suspect.mistakes += offence is Violation.MISTAKE and count
         suspect.forgeries += offence is Violation.FORGERY and count
         suspect.why = why[:DETAIL_LENGTH_MAX]
-        if now_s < suspect.told_s + TELL_AGAIN_S:
-            suspect.untold += 1
+        if now_s < suspect.emitted_s + TELL_AGAIN_S:
+            suspect.not_emitted += 1
             return
-        more = f" ({suspect.untold} more since the last event)" if suspect.untold else ""
-        suspect.told_s, suspect.untold = now_s, 0
+        more = f" ({suspect.not_emitted} more since the last event)" if suspect.not_emitted else ""
+        suspect.emitted_s, suspect.not_emitted = now_s, 0
         self._unit_of_work.emit(now_s, "message-refused", sender, suspect.why + more)
 
     def ahead(self, node: str, term: int, now_s: float) -> bool:

@@ -57,7 +57,7 @@ class NodeRequests:
         del self.cluster.nodes[request.node]
         self.lifecycle.forget(request.node)
         self.unit_of_work.removed_nodes.append(request.node)
-        for entry in self.cluster.heard(request.node):
+        for entry in self.cluster.first_report(request.node):
             self.unit_of_work.enqueue(entry)
         self.unit_of_work.emit(now_s, "node-removed", request.node)
         return DONE

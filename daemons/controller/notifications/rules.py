@@ -26,7 +26,7 @@ from shared.protocol.operator_messages import DropNotification, RetryNotificatio
 ALARM, CLEARED, TEST = "alarm:", "cleared:", "test"
 LOOK_S = 10.0  # how often alarms are looked at
 GRACE_FACTOR = 2.0  # a new leader has heard of nobody yet: so many times `silent_after_s` go by before it looks
-TOLD_MAX = 100_000  # kept of what was told, so that it is not told again at once
+NOTICES_MAX = 100_000  # kept of what was told, so that it is not told again at once
 LOST_AGAIN_S = 60.0  # between two events about messages of one channel
 TEXT_MAX, NAME_MAX = 2_000, 200  # characters
 # What the notifications themselves tell of: never over the channel that it is about.
@@ -40,7 +40,7 @@ _Key = tuple[str, str, str]  # a channel, a code and a subject
 
 
 @dataclass(slots=True)
-class _Told:
+class _LastNotice:
     """What a channel was told last about something: when, and, of an alarm, whether it stands (`up`). `seen`: whether
     it stood when it was last looked at; `more`: changes, or events, since then that were not told."""
 
@@ -61,7 +61,7 @@ class NotificationRules:
         self._grace_s = GRACE_FACTOR * settings.silent_after_s
         self._look_s = math.inf
         self._targets: dict[str, tuple[_Target, ...]] = {}
-        self._told: dict[_Key, _Told] = {}
+        self._last_notices: dict[_Key, _LastNotice] = {}
         self._open: dict[_Target, Letter] = {}
         self._lost_s: dict[str, float] = {}
         self._count = 0
@@ -90,7 +90,7 @@ class NotificationRules:
         kind, _, what = record.what.rpartition(":")
         if kind:
             up = record.what.startswith(ALARM)
-            self._told[record.channel, ALARM + what, record.subject] = _Told(record.at_s, up, up)
+            self._last_notices[record.channel, ALARM + what, record.subject] = _LastNotice(record.at_s, up, up)
 
     # --- what is to be told -----------------------------------------------------------------------------------------
 
@@ -104,12 +104,12 @@ class NotificationRules:
                 continue
             reached.add(channel)
             key = (channel, event.what, event.subject)
-            told = self._told.get(key)
-            if told is not None and event.at_s < told.at_s + rule.damp_s:
-                told.more += 1
+            last = self._last_notices.get(key)
+            if last is not None and event.at_s < last.at_s + rule.damp_s:
+                last.more += 1
                 continue
-            more = f" ({told.more} more since the last message)" if told is not None and told.more else ""
-            self._keep(key, _Told(event.at_s), event.at_s)
+            more = f" ({last.more} more since the last message)" if last is not None and last.more else ""
+            self._keep(key, _LastNotice(event.at_s), event.at_s)
             self._tell(target, event.what, event.subject, event.detail + more, event.at_s)
 
     def _look(self, now_s: float) -> None:
@@ -124,36 +124,36 @@ class NotificationRules:
                     continue
                 standing.add(key)
                 self._stands(key, target, str(alarm["detail"]), now_s)
-        for key, told in list(self._told.items()):
+        for key, last in list(self._last_notices.items()):
             if key not in standing and key[1].startswith(ALARM):
-                self._is_over(key, told, now_s)
+                self._is_over(key, last, now_s)
 
     def _stands(self, key: _Key, target: _Target, detail: str, now_s: float) -> None:
-        rule, told = self.settings.rules[target[0]], self._told.get(key)
-        if told is None:
-            told = _Told(now_s)
+        rule, last = self.settings.rules[target[0]], self._last_notices.get(key)
+        if last is None:
+            last = _LastNotice(now_s)
         else:
-            told.more += not told.seen
-            told.seen = True
-            wait_s = rule.at_least_every_s if told.up else rule.damp_s
-            if (told.up and wait_s <= 0.0) or now_s < told.at_s + wait_s:
+            last.more += not last.seen
+            last.seen = True
+            wait_s = rule.at_least_every_s if last.up else rule.damp_s
+            if (last.up and wait_s <= 0.0) or now_s < last.at_s + wait_s:
                 return
-        lasts = "still: " if told.up else ""
-        self._tell(target, key[1], key[2], f"{lasts}{detail}{_changes(told)}", now_s)
-        self._keep(key, _Told(now_s, True, True), now_s)
+        lasts = "still: " if last.up else ""
+        self._tell(target, key[1], key[2], f"{lasts}{detail}{_changes(last)}", now_s)
+        self._keep(key, _LastNotice(now_s, True, True), now_s)
 
-    def _is_over(self, key: _Key, told: _Told, now_s: float) -> None:
-        told.more += told.seen
-        told.seen = False
+    def _is_over(self, key: _Key, last: _LastNotice, now_s: float) -> None:
+        last.more += last.seen
+        last.seen = False
         target = self._target_of(key)
         damp_s = 0.0 if target is None else self.settings.rules[target[0]].damp_s
-        if now_s < told.at_s + damp_s:
+        if now_s < last.at_s + damp_s:
             return
-        if told.up and target is not None:
-            self._tell(target, CLEARED + key[1].removeprefix(ALARM), key[2], _changes(told).strip(" ()"), now_s)
-            self._keep(key, _Told(now_s), now_s)
+        if last.up and target is not None:
+            self._tell(target, CLEARED + key[1].removeprefix(ALARM), key[2], _changes(last).strip(" ()"), now_s)
+            self._keep(key, _LastNotice(now_s), now_s)
         else:
-            del self._told[key]
+            del self._last_notices[key]
 
     def _target_of(self, key: _Key) -> _Target | None:
         """The rule by which a channel hears of something (None: it does not any more)."""
@@ -173,16 +173,18 @@ class NotificationRules:
             )
         return found
 
-    def _keep(self, key: _Key, told: _Told, now_s: float) -> None:
-        self._told.pop(key, None)
-        self._told[key] = told  # the last one: what was told longest ago comes first
-        if len(self._told) <= TOLD_MAX:
+    def _keep(self, key: _Key, last: _LastNotice, now_s: float) -> None:
+        self._last_notices.pop(key, None)
+        self._last_notices[key] = last  # the last one: what was told longest ago comes first
+        if len(self._last_notices) <= NOTICES_MAX:
             return
         longest_s = max(rule.damp_s for rule in self.settings.rules)
-        self._told = {key: each for key, each in self._told.items() if each.up or now_s < each.at_s + longest_s}
-        if len(self._told) > TOLD_MAX:
-            for old in list(islice(self._told, TOLD_MAX // 2)):
-                del self._told[old]
+        self._last_notices = {
+            key: each for key, each in self._last_notices.items() if each.up or now_s < each.at_s + longest_s
+        }
+        if len(self._last_notices) > NOTICES_MAX:
+            for old in list(islice(self._last_notices, NOTICES_MAX // 2)):
+                del self._last_notices[old]
 
     # --- messages ---------------------------------------------------------------------------------------------------
 
@@ -213,8 +215,8 @@ class NotificationRules:
             return
         self._lost_s[letter.channel] = now_s
         first = letter.notices[0]
-        told = f"{letter.id}, {len(letter.notices)} in it, the first {first.what} {first.subject}: {letter.error}"
-        self.unit_of_work.emit(now_s, "notification-dead", letter.channel, told[:TEXT_MAX])
+        detail = f"{letter.id}, {len(letter.notices)} in it, the first {first.what} {first.subject}: {letter.error}"
+        self.unit_of_work.emit(now_s, "notification-dead", letter.channel, detail[:TEXT_MAX])
 
     # --- sending ----------------------------------------------------------------------------------------------------
 
@@ -329,8 +331,8 @@ def _is_of_itself(what: str, subject: str, channel: str) -> bool:
     return subject == channel and what.removeprefix(ALARM) in OF_CHANNELS
 
 
-def _changes(told: _Told) -> str:
-    return f" (changed {told.more} times since the last message)" if told.more > 1 else ""
+def _changes(last: _LastNotice) -> str:
+    return f" (changed {last.more} times since the last message)" if last.more > 1 else ""
 
 
 def _end_of_quiet_s(quiet: QuietHours | None, at_s: float) -> float:

@@ -22,7 +22,7 @@ TEXT_LENGTH_MAX = 200
 DETAIL_LENGTH_MAX = 600
 # Fields that say what a request is about, and of what is whole: the name in it.
 SUBJECTS = ("job", "app", "environment", "agreement", "vm", "node", "decision", "notification", "channel")
-UNTOLD = frozenset({"request", "why", "account", "body"})
+NOT_AUDITED = frozenset({"request", "why", "account", "body"})
 
 
 class Audit:
@@ -106,6 +106,6 @@ def asked_of(message: Message) -> str:
     told = []
     for field in fields(message):
         value: Any = getattr(message, field.name)
-        if field.name not in UNTOLD and field.name != subject and isinstance(value, str | bool | int | float):
+        if field.name not in NOT_AUDITED and field.name != subject and isinstance(value, str | bool | int | float):
             told.append(f"{field.name}={value}")
     return ", ".join(told)

@@ -34,7 +34,7 @@ class Cluster:
         self.last_ended_s: dict[str, float] = {}  # by environment: when the last of its jobs ended
         self.replicas: dict[str, dict[int, JobEntry]] = {}  # by web application: its instances that are not over
         self.web_names: set[str] = set()  # of web applications that are or were there
-        self.untold: set[str] = set()  # nodes from the store that have not told what is on them
+        self.nodes_not_reported: set[str] = set()  # nodes from the store that have not told what is on them
         self.actions: dict[str, Instance] = {}
         self.missing: dict[str, Instance] = {}  # VMs that some node's word is awaited on
         self.migrations = 0
@@ -186,12 +186,12 @@ class Cluster:
                 node.wanted_mib += memory_mib
                 node.wanted_mhz += sign * allotment.cpu_mhz
 
-    def heard(self, name: str) -> list[JobEntry]:
+    def first_report(self, name: str) -> list[JobEntry]:
         """A node has told what is on it, or never will; returns the jobs to look at again after the last of them."""
-        if name not in self.untold:
+        if name not in self.nodes_not_reported:
             return []
-        self.untold.discard(name)
-        if self.untold:
+        self.nodes_not_reported.discard(name)
+        if self.nodes_not_reported:
             return []
         return [entry for entry in self.active.values() if any(instance.sought for instance in entry.instances)]
 

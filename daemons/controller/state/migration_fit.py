@@ -21,7 +21,7 @@ from shared.values.migration import lacks
 
 Texts = tuple[str, ...]
 
-NAMES_TOLD = 10
+NAMES_SHOWN = 10
 
 
 def no_template(name: str, cluster: Cluster) -> str:
@@ -30,7 +30,7 @@ def no_template(name: str, cluster: Cluster) -> str:
     known = {each for names in there for each in names or ()}
     if not there or None in there or name in known:
         return ""
-    has = f"nodes have {', '.join(sorted(known)[:NAMES_TOLD])}" if known else "no node has any"
+    has = f"nodes have {', '.join(sorted(known)[:NAMES_SHOWN])}" if known else "no node has any"
     return unknown("template", name, known, f" on any node; {has}") if name else f"it names no template; {has}"
 
 

@@ -35,7 +35,7 @@ def is_busy(cluster: Cluster, instance: Instance) -> bool:
 def is_unknown(cluster: Cluster, instance: Instance) -> bool:
     """The VM may be on a node of which nothing is known, or whose word on it has not come yet; or it has left with
     nobody knowing where to."""
-    if (instance.sought and cluster.untold) or instance.left or instance.awaited:
+    if (instance.sought and cluster.nodes_not_reported) or instance.left or instance.awaited:
         return True
     for name in instance.may_run_on:
         if name not in instance.copies or cluster.nodes[name].condition is not NodeCondition.UP:

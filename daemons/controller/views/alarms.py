@@ -51,8 +51,10 @@ def _job_alarms(tables: ViewContext, now_s: float) -> Iterable[Row]:
     for name, entry in tables.cluster.active.items():
         yield from _missing_alarms(tables, entry, now_s)
         if entry.hands_off is not None and entry.left_alone(now_s):
-            hands, left_s = entry.hands_off, entry.hands_off.until_s - now_s
-            yield _alarm(hands.what, hands.vm, hands.at_s, f"{hands.detail}; left alone for {left_s:.0f} s more")
+            hold_off, left_s = entry.hands_off, entry.hands_off.until_s - now_s
+            yield _alarm(
+                hold_off.what, hold_off.vm, hold_off.at_s, f"{hold_off.detail}; left alone for {left_s:.0f} s more"
+            )
         if entry.over:
             continue
         if entry.phase is JobPhase.SHUT_OFF:

@@ -21,9 +21,9 @@ WEIGHT_STEPS = 256  # weights are told in such parts of the largest
 STEADY_FRAC = 0.1  # limits that differ by less are not told
 
 
-def table_of(cluster: Cluster, app: str, replicas: Iterable[tuple[JobEntry, str, bool]], told: Limits) -> Balance:
+def table_of(cluster: Cluster, app: str, replicas: Iterable[tuple[JobEntry, str, bool]], previous: Limits) -> Balance:
     """All that is to be told of an application whose instances are these replicas, each on a node, to be drained or
-    not; `told`: the limits that were told last. One of which nothing is left has no `serving` any more."""
+    not; `previous`: the limits that were told last. One of which nothing is left has no `serving` any more."""
     replicas = list(replicas)
     web = cluster.web.get(app)
     serving = web.app.serving if web is not None else None
@@ -37,7 +37,7 @@ def table_of(cluster: Cluster, app: str, replicas: Iterable[tuple[JobEntry, str,
         weights = _weights([replica for replica, _, _ in replicas])
         found = [replace(backend, weight=weight) for backend, weight in zip(found, weights, strict=True)]
     at_work = [(replica, node) for replica, node, drain in replicas if not drain]
-    limits = steady(told, _limits(cluster, web, serving, at_work))
+    limits = steady(previous, _limits(cluster, web, serving, at_work))
     return Balance(app, tuple(found), serving, limits, web.app.probe)
 
 
@@ -71,16 +71,16 @@ def _weights(replicas: list[JobEntry]) -> list[float]:
 # --- limits ----------------------------------------------------------------------------------------------------------
 
 
-def steady(told: Limits, now: Limits) -> Limits:
+def steady(previous: Limits, now: Limits) -> Limits:
     """The limits as they were told, unless one of them has changed by STEADY_FRAC or more."""
-    same = _is_near(told.instance_max, now.instance_max) and _is_near(told.queue_max, now.queue_max)
-    return told if same else now
+    same = _is_near(previous.instance_max, now.instance_max) and _is_near(previous.queue_max, now.queue_max)
+    return previous if same else now
 
 
-def _is_near(told: int | None, now: int | None) -> bool:
-    if told is None or now is None:
-        return told is now
-    return abs(now - told) < STEADY_FRAC * told or now == told
+def _is_near(previous: int | None, now: int | None) -> bool:
+    if previous is None or now is None:
+        return previous is now
+    return abs(now - previous) < STEADY_FRAC * previous or now == previous
 
 
 def _limits(cluster: Cluster, web: WebEntry, serving: Serving, replicas: list[tuple[JobEntry, str]]) -> Limits:

@@ -30,7 +30,7 @@ LATE_REPORTS = 2.0  # an agent that goes by another list for so many report peri
 
 
 @dataclass(slots=True)
-class _Told:
+class _SentTargets:
     """The list that a node was sent last; `again`: it has to be sent though it has not changed."""
 
     number: int = 0
@@ -51,7 +51,7 @@ class HealthChecks:
         self._probes: dict[str, Probe | None] = {}  # by application, as last looked at
         self._at: dict[str, tuple[str, Target]] = {}  # on which node each instance is to be watched, by VM
         self._wanted: dict[str, dict[str, Target]] = {}  # by node
-        self._told: dict[str, _Told] = {}
+        self._sent: dict[str, _SentTargets] = {}
         self._stale: set[str] = set()  # nodes whose list may have to be sent
         self._odd: set[str] = set()  # instances of which something is known that is not well
         self._open: set[str] = set()  # applications with unhealthy instances, or one that is being replaced
@@ -66,10 +66,10 @@ class HealthChecks:
 
     def heard(self, node: NodeEntry, report: Report, now_s: float) -> None:
         """A report with the health of instances, or of an agent that goes by another list than it was sent."""
-        told = self._told.setdefault(node.name, _Told())
-        late = report.watch != told.number and now_s > told.at_s + LATE_REPORTS * self.settings.report_s
-        if late or not told.number:  # without a number: by a list of an earlier leader
-            told.again = True
+        sent = self._sent.setdefault(node.name, _SentTargets())
+        late = report.watch != sent.number and now_s > sent.at_s + LATE_REPORTS * self.settings.report_s
+        if late or not sent.number:  # without a number: by a list of an earlier leader
+            sent.again = True
             self.unit_of_work.settle_soon()
             self._stale.add(node.name)
         for row in report.health:
@@ -147,8 +147,8 @@ class HealthChecks:
         health.least = running
         self.unit_of_work.dirty_web[web.app.name] = web
         self.unit_of_work.place = True
-        told = f"on {ill.node}: {ill.detail}; number {number} in the last hour"
-        event = Happened(now_s, "web-instance-replaced", replica.job.name, self.unit_of_work.term, told)
+        detail = f"on {ill.node}: {ill.detail}; number {number} in the last hour"
+        event = Happened(now_s, "web-instance-replaced", replica.job.name, self.unit_of_work.term, detail)
         self.unit_of_work.stored.append(
             Publish(topology.EVENTS, event.what, event)
         )  # not before it is counted for good
@@ -258,17 +258,17 @@ class HealthChecks:
         if node is None:
             self._stale.discard(name)
             self._wanted.pop(name, None)
-            if name in self._told:  # added again, its agent follows no smaller number
-                self._told[name] = _Told(self._told[name].number)
+            if name in self._sent:  # added again, its agent follows no smaller number
+                self._sent[name] = _SentTargets(self._sent[name].number)
             return
         if node.condition is not NodeCondition.UP or not node.echoed:
             return  # it stays noted
         self._stale.discard(name)
-        told = self._told.setdefault(name, _Told())
+        sent = self._sent.setdefault(name, _SentTargets())
         targets = tuple(target for _, target in sorted(self._wanted.get(name, {}).items()))
-        if targets == told.targets and not told.again:
+        if targets == sent.targets and not sent.again:
             return
-        told.number, told.at_s, told.targets, told.again = told.number + 1, now_s, targets, False
-        node.watch = told.number
-        watch = Watch(self.unit_of_work.term, told.number, targets)
+        sent.number, sent.at_s, sent.targets, sent.again = sent.number + 1, now_s, targets, False
+        node.watch = sent.number
+        watch = Watch(self.unit_of_work.term, sent.number, targets)
         self.unit_of_work.effects.append(Publish(topology.ACTIONS, name, watch))

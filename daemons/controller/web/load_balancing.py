@@ -56,7 +56,7 @@ class LoadBalancing:
 
     def __init__(self, cluster: Cluster, unit_of_work: UnitOfWork, settings: BalancerSettings) -> None:
         self.cluster, self.unit_of_work, self.settings = cluster, unit_of_work, settings
-        self.told: dict[str, BackendState] = {}
+        self.states: dict[str, BackendState] = {}
         self._changed: set[str] = set()
         self._words_until_s = -math.inf
 
@@ -81,24 +81,24 @@ class LoadBalancing:
         """Whether an instance that is not wanted may be stopped now; it is drained before where anyone can tell."""
         if not (self.settings.tells and entry.job.app) or entry.phase is JobPhase.RUNNING:
             return True
-        told = self.told.setdefault(entry.job.app, BackendState())
+        state = self.states.setdefault(entry.job.app, BackendState())
         vm = entry.instances[0].vm
-        if not told.knows(vm) or vm in told.drained:
+        if not state.knows(vm) or vm in state.drained:
             return True
-        if vm not in told.leaving:
-            told.leaving[vm] = now_s
+        if vm not in state.leaving:
+            state.leaving[vm] = now_s
             self._changed.add(entry.job.app)
-        return now_s >= told.leaving[vm] + self.settings.drain_limit_s
+        return now_s >= state.leaving[vm] + self.settings.drain_limit_s
 
     def may_forget(self, app: str, now_s: float) -> bool:
         """Whether an application of which nothing is left may be forgotten: the balancer has taken it out, or has had
         the time for it."""
         if not self.settings.tells:
             return True
-        told = self.told.setdefault(app, BackendState())
-        told.ending_s = min(told.ending_s, now_s)
+        state = self.states.setdefault(app, BackendState())
+        state.ending_s = min(state.ending_s, now_s)
         self._changed.add(app)
-        return told.served == Balance(app, ()) or now_s >= told.ending_s + LOST_S
+        return state.served == Balance(app, ()) or now_s >= state.ending_s + LOST_S
 
     # --- telling ----------------------------------------------------------------------------------------------------
 
@@ -113,83 +113,83 @@ class LoadBalancing:
 
     def wake(self, now_s: float) -> None:
         """Look again at what is due."""
-        self._changed.update(app for app, told in self.told.items() if told.due_s <= now_s)
+        self._changed.update(app for app, state in self.states.items() if state.due_s <= now_s)
         if self._changed:
             self.unit_of_work.settle_soon()
 
     def next_due_s(self) -> float:
         """When `run` has something to do although nothing changes (inf: never)."""
-        return min((told.due_s for told in self.told.values()), default=math.inf)
+        return min((state.due_s for state in self.states.values()), default=math.inf)
 
     def _tell(self, app: str, now_s: float) -> None:
-        told = self.told.setdefault(app, BackendState())
-        wanted = self._wanted(app, told, now_s)
+        state = self.states.setdefault(app, BackendState())
+        wanted = self._wanted(app, state, now_s)
         if wanted.serving is not None or wanted.backends:
-            told.ending_s = math.inf
-        waits = min(self._free(app, told, now_s), told.ending_s + LOST_S)
-        told.due_s = waits = waits if waits > now_s else math.inf
-        if told.asked is not None and now_s < told.asked_s + LOST_S:
-            told.due_s = min(waits, told.asked_s + LOST_S)
+            state.ending_s = math.inf
+        waits = min(self._free(app, state, now_s), state.ending_s + LOST_S)
+        state.due_s = waits = waits if waits > now_s else math.inf
+        if state.asked is not None and now_s < state.asked_s + LOST_S:
+            state.due_s = min(waits, state.asked_s + LOST_S)
             return
         if now_s < self._words_until_s and any(map(self._is_to_be_said, wanted.backends)):
-            told.due_s = min(waits, self._words_until_s)
+            state.due_s = min(waits, self._words_until_s)
             return
-        if told.failures and now_s < (again_s := self._again_s(told)):
-            told.due_s = min(waits, again_s)
+        if state.failures and now_s < (again_s := self._again_s(state)):
+            state.due_s = min(waits, again_s)
             return
-        undrained = any(backend.drain and backend.vm not in told.drained for backend in wanted.backends)
-        again_s = self._next_s(app, told, undrained)
-        if wanted == told.served and now_s < again_s:
+        undrained = any(backend.drain and backend.vm not in state.drained for backend in wanted.backends)
+        again_s = self._next_s(app, state, undrained)
+        if wanted == state.served and now_s < again_s:
             if wanted.backends or app in self.cluster.web or self.cluster.replicas.get(app):
-                told.due_s = min(waits, again_s)
+                state.due_s = min(waits, again_s)
             else:
-                del self.told[app]
+                del self.states[app]
             return
-        told.asked, told.asked_s = wanted, now_s
-        told.due_s = min(waits, now_s + LOST_S, self._next_s(app, told, undrained))
+        state.asked, state.asked_s = wanted, now_s
+        state.due_s = min(waits, now_s + LOST_S, self._next_s(app, state, undrained))
         self.unit_of_work.effects.append(wanted)
 
-    def _next_s(self, app: str, told: BackendState, undrained: bool) -> float:
+    def _next_s(self, app: str, state: BackendState, undrained: bool) -> float:
         """When it is told again though nothing has changed, sooner while an instance has requests left."""
-        retell_s = self._retell_s(app, told)
-        return min(retell_s, told.asked_s + self.settings.poll_s) if undrained else retell_s
+        retell_s = self._retell_s(app, state)
+        return min(retell_s, state.asked_s + self.settings.poll_s) if undrained else retell_s
 
-    def _retell_s(self, app: str, told: BackendState) -> float:
+    def _retell_s(self, app: str, state: BackendState) -> float:
         """When it is told again though nothing has changed: a balancer that has begun anew may know nothing. Each
         application has a turn of its own within the period, so that they do not all come at one instant."""
         period_s = self.settings.retell_s
         if period_s <= 0.0:
             return math.inf
         turn_s = period_s * (crc32(app.encode()) % RETELL_SLOTS) / RETELL_SLOTS
-        wait_s = period_s - (told.asked_s - turn_s) % period_s
-        return told.asked_s + (wait_s if wait_s > EARLY_FRAC * period_s else wait_s + period_s)
+        wait_s = period_s - (state.asked_s - turn_s) % period_s
+        return state.asked_s + (wait_s if wait_s > EARLY_FRAC * period_s else wait_s + period_s)
 
-    def _again_s(self, told: BackendState) -> float:
-        wait_s = self.settings.retry_s * 2.0 ** min(told.failures - 1, 30)
-        return told.asked_s + min(self.settings.retry_max_s, wait_s)
+    def _again_s(self, state: BackendState) -> float:
+        wait_s = self.settings.retry_s * 2.0 ** min(state.failures - 1, 30)
+        return state.asked_s + min(self.settings.retry_max_s, wait_s)
 
-    def _free(self, app: str, told: BackendState, now_s: float) -> float:
+    def _free(self, app: str, state: BackendState, now_s: float) -> float:
         """Have instances that are drained, or have had the time for it, stopped; returns when the next one will have
         had it."""
         due_s = math.inf
-        told.freed &= told.leaving.keys()
+        state.freed &= state.leaving.keys()
         for replica in self.cluster.replicas.get(app, {}).values():
             vm = replica.instances[0].vm if replica.instances else ""
-            if vm not in told.leaving or vm in told.freed:
+            if vm not in state.leaving or vm in state.freed:
                 continue
-            late_s = told.leaving[vm] + self.settings.drain_limit_s
-            if now_s < late_s and vm not in told.drained:
+            late_s = state.leaving[vm] + self.settings.drain_limit_s
+            if now_s < late_s and vm not in state.drained:
                 due_s = min(due_s, late_s)
             else:
-                told.freed.add(vm)
+                state.freed.add(vm)
                 self.unit_of_work.enqueue(replica)
         return due_s
 
     def _is_to_be_said(self, backend: Backend) -> bool:
         """Whether its node will say soon where it is: without an address it would be taken out until then."""
-        return not backend.address and backend.node in self.cluster.untold
+        return not backend.address and backend.node in self.cluster.nodes_not_reported
 
-    def _wanted(self, app: str, told: BackendState, now_s: float) -> Balance:
+    def _wanted(self, app: str, state: BackendState, now_s: float) -> Balance:
         """Instances that run, and those that run still and are to be drained."""
         found: list[tuple[JobEntry, str, bool]] = []
         leaving: dict[str, float] = {}
@@ -203,41 +203,41 @@ class LoadBalancing:
             if replica.phase is JobPhase.RUNNING:
                 if replica.released:
                     found.append((replica, place, False))
-            elif told.knows(instance.vm):
-                leaving[instance.vm] = told.leaving.get(instance.vm, now_s)
+            elif state.knows(instance.vm):
+                leaving[instance.vm] = state.leaving.get(instance.vm, now_s)
                 found.append((replica, place, True))
-        told.leaving, told.drained = leaving, told.drained & leaving.keys()
-        table = table_of(self.cluster, app, found, told.limits)
-        told.limits = table.limits if table.serving is not None else told.limits
+        state.leaving, state.drained = leaving, state.drained & leaving.keys()
+        table = table_of(self.cluster, app, found, state.limits)
+        state.limits = table.limits if table.serving is not None else state.limits
         return table
 
     # --- answers ----------------------------------------------------------------------------------------------------
 
     def balanced(self, answer: Balanced, now_s: float) -> None:
         """How it went. What comes too late, or was never asked for, says nothing."""
-        told = self.told.get(answer.app)
-        if told is None or told.asked is None:
+        state = self.states.get(answer.app)
+        if state is None or state.asked is None:
             return
-        asked, told.asked = told.asked, None
-        before = told.served, told.drained, told.failures
+        asked, state.asked = state.asked, None
+        before = state.served, state.drained, state.failures
         if answer.ok:
-            told.served = asked
-            told.drained = frozenset(answer.drained) & {backend.vm for backend in asked.backends if backend.drain}
-            self._error(answer.app, told, "", now_s)
+            state.served = asked
+            state.drained = frozenset(answer.drained) & {backend.vm for backend in asked.backends if backend.drain}
+            self._error(answer.app, state, "", now_s)
         else:
-            self._error(answer.app, told, answer.detail or "no reason was given", now_s)
-        same = (told.served, told.drained, told.failures) == before and bool(asked.backends)
+            self._error(answer.app, state, answer.detail or "no reason was given", now_s)
+        same = (state.served, state.drained, state.failures) == before and bool(asked.backends)
         # One that was told anew and has not changed, as nearly all are, is looked at when that is due again.
-        if not same or told.due_s > self._retell_s(answer.app, told):
+        if not same or state.due_s > self._retell_s(answer.app, state):
             self._changed.add(answer.app)
             self.unit_of_work.settle_soon()
 
-    def _error(self, app: str, told: BackendState, error: str, now_s: float) -> None:
-        failed, told.failures = told.failures, told.failures + 1 if error else 0
+    def _error(self, app: str, state: BackendState, error: str, now_s: float) -> None:
+        failed, state.failures = state.failures, state.failures + 1 if error else 0
         web = self.cluster.web.get(app)
         if web is not None:
             since_s = web.unreachable[0] if web.unreachable is not None else now_s
             web.unreachable = (since_s, error) if error else None
-            web.served = web.served if error else told.served
+            web.served = web.served if error else state.served
         if bool(error) != bool(failed):
             self.unit_of_work.emit(now_s, "balancer-unreachable" if error else "balancer-reachable", app, error)

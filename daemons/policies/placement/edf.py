@@ -88,7 +88,7 @@ class _Pass:
         reason = Reason(ReasonCode.EARLIER_GOAL if numbers else ReasonCode.ARRIVAL_ORDER, numbers)
         if self.sharers is not None:
             self.sharers.take(row, fit.rows, self.room.allotment_mhz(shape)[fit.rows])
-            reason = self.sharers.told(reason, row, fit.rows)
+            reason = self.sharers.with_slowdown(reason, row, fit.rows)
         self.changes.append(begin(self.room, row, shape, fit.rows, reason))
         if self.ceiling is not self.room:
             self.ceiling.take(shape, fit.rows)

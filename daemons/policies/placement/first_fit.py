@@ -59,7 +59,7 @@ class FirstFit:
             reason = _ARRIVAL
             if sharers is not None:
                 sharers.take(row, fit.rows, room.allotment_mhz(shape)[fit.rows])
-                reason = sharers.told(_ARRIVAL, row, fit.rows)
+                reason = sharers.with_slowdown(_ARRIVAL, row, fit.rows)
             changes.append(begin(room, row, shape, fit.rows, reason))
             pending.placed()
         return PlacementDecision(tuple(changes), refusals(room, refused, pending.left), pending.tried), None

@@ -90,7 +90,7 @@ class Sharers:
         others = np.maximum(self._loads[nodes] - p, 0.0)
         return float((1.0 + (p * waiting(others, servers)).sum(axis=1)).max(initial=1.0))
 
-    def told(self, reason: Reason, row: int, nodes: Ints) -> Reason:
+    def with_slowdown(self, reason: Reason, row: int, nodes: Ints) -> Reason:
         """The reason with how much the workload is slowed, where that is worth a word."""
         slow = self.slow(row, nodes) if self.uses(row) else 1.0
         return Reason(reason.code, (*reason.numbers, ("slowed", slow))) if slow >= SLOWED_MIN else reason

@@ -26,7 +26,7 @@ from shared.protocol.messages import (
 )
 from shared.protocol.operator_messages import CancelJob, DestroyEnvironment, Request, SubmitJob
 from shared.values.jobs import INSTANCE_SEPARATOR, JobPhase, workload_of
-from sim_backend.faults.drift import HandChecks
+from sim_backend.faults.drift import DriftChecks
 from sim_backend.faults.health_runs import HealthChecks
 from sim_backend.faults.invariants.apps import AppChecks
 from sim_backend.faults.invariants.guests import OVER, GuestChecks
@@ -62,8 +62,8 @@ class Checker:
         self.jobs = JobChecks(loop, self.report)
         self.apps = AppChecks(loop, self.report)
         self.health = HealthChecks(loop, self.report)
-        self.hands = HandChecks(self.report)
-        self.agents.told, self.agents.ordered = self.guests.told, self.controllers.ordered
+        self.drift = DriftChecks(self.report)
+        self.agents.publish_accepted, self.agents.ordered = self.guests.publish_accepted, self.controllers.ordered
         self._hook()
 
     def report(self, invariant: str, detail: str) -> None:
@@ -88,7 +88,7 @@ class Checker:
     def _controller_effect(self, shell: ControllerShell, effect: fx.Effect) -> None:
         self.controllers.on_effect(shell, effect)
         self.health.on_effect(effect)
-        self.hands.on_effect(effect)
+        self.drift.on_effect(effect)
 
     def _write(self, term: int, records: tuple[object, ...]) -> None:
         self.jobs.on_write(term, records)
@@ -118,7 +118,7 @@ class AgentChecks:
 
     def __init__(self, report: Callable[[str, str], None]) -> None:
         self._report = report
-        self.told: Callable[[str, int], None] | None = None
+        self.publish_accepted: Callable[[str, int], None] | None = None
         self._term: dict[str, int] = {}
         self._hearing: dict[str, int] = {}  # a term that an agent is taking in: it may die before it is on its disk
         self.ordered: set[str] = set()  # ids of all actions that a controller has published
@@ -134,8 +134,8 @@ class AgentChecks:
         if node in self._hearing:
             self._take_in(node)
         if type(event) is fx.Published:
-            if event.ok and self.told is not None:
-                self.told(node, event.publish_id)
+            if event.ok and self.publish_accepted is not None:
+                self.publish_accepted(node, event.publish_id)
         elif type(event) is fx.Received and isinstance(event.message, AgentBound):
             self._hearing[node] = term_of(event.message)
             if type(event.message) is Order and event.delivery is not None:

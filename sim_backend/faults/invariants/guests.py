@@ -41,7 +41,7 @@ class GuestChecks:
         self._forgotten: set[Place] = set()
         self._excused: set[Place] = set()
         self._done: dict[str, int] = {}  # completions seen, by task
-        self._untold: dict[str, str] = {}  # VM that ended -> node that has not got the word out yet
+        self._not_published: dict[str, str] = {}  # VM that ended -> node that has not got the word out yet
         self._leaving: dict[tuple[str, int], str] = {}
         self._lost_ends: set[str] = set()  # tasks whose end died with a host before it was told
         self._doubles = self._stale = 0
@@ -64,7 +64,7 @@ class GuestChecks:
         """A host has just stopped, with what its agent had not told yet."""
         self._touched = True
         self.look_if_touched()
-        for vm in [vm for vm, home in self._untold.items() if home == node]:
+        for vm in [vm for vm, home in self._not_published.items() if home == node]:
             self._lost_ends.add(workload_of(vm)[0])
 
     def on_effect(self, shell: AgentShell, effect: fx.Operate | fx.Abort | fx.Forget) -> None:
@@ -81,15 +81,15 @@ class GuestChecks:
                 self._discard(place, effect.action)
 
     def event_leaves(self, node: str, publish_id: int | None, event: GuestEvent) -> None:
-        """An agent publishes a guest event; `told` when the broker has taken it."""
+        """An agent publishes a guest event; `publish_accepted` when the broker has taken it."""
         if publish_id is not None and event.change is GuestChange.ENDED:
             self._leaving[node, publish_id] = event.status.vm
 
-    def told(self, node: str, publish_id: int) -> None:
+    def publish_accepted(self, node: str, publish_id: int) -> None:
         """The broker has taken a publish of an agent."""
         vm = self._leaving.pop((node, publish_id), "")
-        if self._untold.get(vm) == node:
-            del self._untold[vm]
+        if self._not_published.get(vm) == node:
+            del self._not_published[vm]
 
     def _check_stop(self, place: Place, action: Action) -> None:
         """A VM that is wanted where it is, in its newest life, must not be stopped."""
@@ -263,4 +263,4 @@ class GuestChecks:
             for node, domains in before.items():
                 for vm, seen in domains.items():
                     if seen.state in LIVE_STATES and vm.rpartition("#")[0] == task:
-                        self._untold[vm] = node
+                        self._not_published[vm] = node

@@ -150,7 +150,7 @@ def test_the_next_leader_waits_for_addresses_no_longer_than_some_seconds() -> No
 
 def known(desk: ControllerHarness) -> list[str]:
     """The addresses by the last answer."""
-    served = parts.balancing(desk.controller).told["shop"].served
+    served = parts.balancing(desk.controller).states["shop"].served
     assert served is not None
     return [backend.address for backend in served.backends]
 
@@ -168,7 +168,7 @@ def test_how_it_is_served_changes_at_once_and_goes_with_the_application() -> Non
     desk.feed(Balanced("shop", True, ("shop#0", "shop#1")))
     desk.obey()
     assert settled(desk) == Balance("shop", ())
-    assert not parts.balancing(desk.controller).told
+    assert not parts.balancing(desk.controller).states
 
 
 def test_an_application_that_never_ran_is_taken_out_too() -> None:
@@ -191,7 +191,7 @@ def test_an_application_is_forgotten_when_the_balancer_has_taken_it_out() -> Non
     assert desk.balances == [Balance("shop", ())]
     desk.feed(Balanced("shop", True))
     assert len(desk.happenings("web-removed")) == 1
-    assert not parts.balancing(desk.controller).told
+    assert not parts.balancing(desk.controller).states
 
 
 def test_a_balancer_that_is_gone_keeps_no_application() -> None:
@@ -209,7 +209,7 @@ def test_a_balancer_that_is_gone_keeps_no_application() -> None:
     assert 120.0 <= removed.at_s - begun_s <= 130.0
     desk.wait(30.0)
     assert settled(desk) == Balance("shop", ())  # it is told all the same once it is there
-    assert not parts.balancing(desk.controller).told
+    assert not parts.balancing(desk.controller).states
 
 
 def test_weights_follow_the_cpu_where_they_count() -> None:

@@ -169,7 +169,7 @@ def test_an_application_that_is_removed_leaves_nothing() -> None:
         last = calls[-1]
         answer(desk)
     assert last == Balance("shop", ())
-    assert parts.balancing(desk.controller).told == {}
+    assert parts.balancing(desk.controller).states == {}
     assert "shop" not in desk.controller.cluster.web
 
 

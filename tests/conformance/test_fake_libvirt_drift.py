@@ -54,7 +54,7 @@ def changes(found: list[GuestChanged]) -> list[GuestChange]:
 def test_a_destroyed_vm_was_stopped(made: Fakes, delivery: Delivery) -> None:
     bench = bench_of(made)
     made.cluster.events.delivery = delivery
-    made.hands("h1").destroy(VM)
+    made.drift("h1").destroy(VM)
     found = told(made, bench, "h1")
     made.cluster.events.deliver_late()
     assert changes([*found, *told(made, bench, "h1", 0)]) == [GuestChange.STOPPED]
@@ -65,7 +65,7 @@ def test_a_destroyed_vm_was_stopped(made: Fakes, delivery: Delivery) -> None:
 def test_a_vm_whose_emulator_dies_vanished(made: Fakes, delivery: Delivery) -> None:
     bench = bench_of(made)
     made.cluster.events.delivery = delivery
-    assert made.hands("h1").crash(VM)
+    assert made.drift("h1").crash(VM)
     assert changes(told(made, bench, "h1")) == [GuestChange.VANISHED]
     assert bench.status().state is VmState.CRASHED
 
@@ -74,7 +74,7 @@ def test_a_vm_whose_emulator_dies_vanished(made: Fakes, delivery: Delivery) -> N
 def test_a_guest_that_shut_down_ended(made: Fakes, delivery: Delivery) -> None:
     bench = bench_of(made)
     made.cluster.events.delivery = delivery
-    assert made.hands("h1").guest_ends(VM)
+    assert made.drift("h1").guest_ends(VM)
     assert changes(told(made, bench, "h1")) == [GuestChange.ENDED]
     assert bench.status().state is VmState.ENDED
 
@@ -83,7 +83,7 @@ def test_a_guest_that_shut_down_ended(made: Fakes, delivery: Delivery) -> None:
 def test_a_vm_that_somebody_moved_left_and_arrived(made: Fakes, delivery: Delivery) -> None:
     bench = bench_of(made)
     made.cluster.events.delivery = delivery
-    made.hands("h1").migrate(VM, "h2")
+    made.drift("h1").migrate(VM, "h2")
     assert changes(told(made, bench, "h1")) == [GuestChange.LEFT]
     assert changes(told(made, bench, "h2")) == [GuestChange.ARRIVED]
     assert bench.find() is None
@@ -93,24 +93,24 @@ def test_a_vm_that_somebody_moved_left_and_arrived(made: Fakes, delivery: Delive
 def test_a_vm_that_left_unheard_is_looked_for(made: Fakes) -> None:
     bench = bench_of(made)
     made.cluster.events.delivery = "lost"
-    made.hands("h1").migrate(VM, "h2")
+    made.drift("h1").migrate(VM, "h2")
     assert changes(told(made, bench, "h1")) == [GuestChange.LEFT]
     assert changes(told(made, bench, "h2")) == [GuestChange.ARRIVED]
 
 
 def test_an_ended_vm_that_somebody_starts_is_told(made: Fakes) -> None:
     bench = bench_of(made)
-    made.hands("h1").guest_ends(VM)
+    made.drift("h1").guest_ends(VM)
     assert changes(told(made, bench, "h1")) == [GuestChange.ENDED]
-    made.hands("h1").start(VM)
+    made.drift("h1").start(VM)
     assert changes(told(made, bench, "h1")) == [GuestChange.STARTED]
 
 
 def test_what_ended_stays_ended_when_libvirtd_has_forgotten_why(made: Fakes) -> None:
     bench = bench_of(made)
-    made.hands("h1").guest_ends(VM)
+    made.drift("h1").guest_ends(VM)
     assert changes(told(made, bench, "h1")) == [GuestChange.ENDED]
-    bench.harness.until(lambda: "over" in (made.hands("h1").connection().lookupByName(VM).XMLDesc()))
+    bench.harness.until(lambda: "over" in (made.drift("h1").connection().lookupByName(VM).XMLDesc()))
     restart(made, bench)
     assert bench.status().state is VmState.ENDED
     assert told(made, bench, "h1", 0) == []
@@ -118,17 +118,17 @@ def test_what_ended_stays_ended_when_libvirtd_has_forgotten_why(made: Fakes) -> 
 
 def test_an_end_while_libvirtd_was_away_is_told(made: Fakes) -> None:
     bench = bench_of(made)
-    made.hands("h1").libvirtd_dies()
-    assert made.hands("h1").guest_ends(VM)
-    made.hands("h1").libvirtd_starts()
+    made.drift("h1").libvirtd_dies()
+    assert made.drift("h1").guest_ends(VM)
+    made.drift("h1").libvirtd_starts()
     wait_for_libvirt(made, bench)
     assert changes(told(made, bench, "h1")) == [GuestChange.ENDED]
 
 
 def test_what_ran_when_the_power_went_vanished(made: Fakes) -> None:
     bench = bench_of(made)
-    made.hands("h1").power_off()
-    made.hands("h1").power_on()
+    made.drift("h1").power_off()
+    made.drift("h1").power_on()
     wait_for_libvirt(made, bench)
     assert changes(told(made, bench, "h1")) == [GuestChange.VANISHED]
     bench.must(Outcome.OK, ActionKind.STOP, expects=1)
@@ -173,7 +173,7 @@ def test_a_save_of_an_agent_that_died_is_waited_for(tmp_path: Path) -> None:
 
 def test_metadata_that_somebody_has_removed_make_it_not_ours(made: Fakes) -> None:
     bench = bench_of(made)
-    made.hands("h1").edit_metadata(VM, None, "https://trimtab.dev/libvirt/1")
+    made.drift("h1").edit_metadata(VM, None, "https://trimtab.dev/libvirt/1")
     made.cluster.events.settle()
     assert not bench.status().managed
     bench.must(Outcome.REFUSED, ActionKind.STOP, expects=0)
@@ -183,7 +183,7 @@ def test_one_that_somebody_moves_away_before_we_do_is_answered_at_once(tmp_path:
     """It is not on its way to where we meant it to go, and nothing of it is here to be made good."""
     with fakes(tmp_path, 3) as made:
         bench, cluster = bench_of(made), made.cluster
-        by_hand = Thread(target=lambda: made.hands("h1").migrate(VM, "h3"), daemon=True)
+        by_hand = Thread(target=lambda: made.drift("h1").migrate(VM, "h3"), daemon=True)
         by_hand.start()
         bench.harness.until(lambda: cluster.waiting == 1)
         call = bench.begin(ActionKind.MIGRATE, expects=1, generation=1, to_node="h2")
@@ -192,13 +192,13 @@ def test_one_that_somebody_moves_away_before_we_do_is_answered_at_once(tmp_path:
         answer = bench.answer(call)
         by_hand.join()
         assert (answer.outcome, answer.status) == (Outcome.REFUSED, None)
-        assert made.hands("h3").running() == (VM,)
+        assert made.drift("h3").running() == (VM,)
         assert [at for at, name, _ in cluster.calls if name == "lookupByName"].count("h2") == 1
 
 
 def restart(made: Fakes, bench: Bench) -> None:
-    made.hands("h1").libvirtd_dies()
-    made.hands("h1").libvirtd_starts()
+    made.drift("h1").libvirtd_dies()
+    made.drift("h1").libvirtd_starts()
     wait_for_libvirt(made, bench)
 
 

@@ -13,7 +13,7 @@ from sim_backend.fake_libvirt.state import Dom, Guest
 MOVE = Migrate.LIVE | Migrate.PEER2PEER | Migrate.PERSIST_DEST | Migrate.UNDEFINE_SOURCE | Migrate.UNSAFE
 
 
-class Hands:
+class HostDrift:
     """Somebody at one host, with a connection of their own. Methods that act on a domain which is not there, or not in
     the state for it, raise libvirtError, as virsh would."""
 

@@ -15,7 +15,7 @@ from shared.values.jobs import Job, JobPhase, Stage
 from shared.values.nodes import Node
 from shared.values.vms import VmState
 from sim_backend.fakes.drift import Drift
-from sim_backend.faults.drift import SHARE, TURN, Hand, HandChecks, draw_hands
+from sim_backend.faults.drift import SHARE, TURN, DriftChecks, DriftKind, draw_drift
 from sim_backend.faults.invariants.checker import Checker
 from sim_backend.faults.run import run_seed
 from sim_backend.faults.script import write_script
@@ -40,7 +40,7 @@ class Rig:
     def __init__(self, **changes: Any) -> None:
         self.loop = ClosedLoop(NODES, LoopSettings(CONTROLLER, AgentSettings(), **changes))
         self.checker = Checker(self.loop)
-        self.hands = Drift(self.loop.cluster)
+        self.drift = Drift(self.loop.cluster)
         self.loop.submit(Job("j", (Stage(WORK, 1_000.0, memory_mib=500),)), [(WORK, 1_000.0)])
         self.run(60.0)
         assert self.home() == "n0"
@@ -56,7 +56,7 @@ class Rig:
 
     def touched(self) -> float:
         self.checker.guests.touch()
-        self.checker.hands.touched["j"] += 1
+        self.checker.drift.touched["j"] += 1
         return self.loop.engine.now_s
 
     def record(self) -> JobRecord:
@@ -79,7 +79,7 @@ class Rig:
 
 def test_a_vm_that_is_moved_by_hand_does_its_work_where_it_is() -> None:
     rig = Rig()
-    assert rig.hands.move(VM, "n0", "n2", rig.touched())
+    assert rig.drift.move(VM, "n0", "n2", rig.touched())
     rig.run(60.0)
 
     assert [allotment.node for allotment in rig.record().allotments] == ["n2"]
@@ -93,7 +93,7 @@ def moved_while_the_agents_are_away(*away: str, **changes: Any) -> Rig:
     rig = Rig(**changes)
     for name in away:
         rig.loop.agents[name].kill()
-    assert rig.hands.move(VM, "n0", "n2", rig.touched())
+    assert rig.drift.move(VM, "n0", "n2", rig.touched())
     for name in away:
         rig.run(4.0)
         rig.loop.agents[name].restart()
@@ -122,7 +122,7 @@ def test_whoever_does_not_wait_for_every_node_starts_it_twice() -> None:
 def test_a_vm_that_is_destroyed_begins_anew_after_the_hold() -> None:
     rig = Rig()
     rig.checker.guests.excuse_loss("n0", VM)
-    assert rig.hands.stop(VM, "n0", rig.touched())
+    assert rig.drift.stop(VM, "n0", rig.touched())
     rig.run(90.0)
     assert rig.orders() == [ActionKind.START]
     rig.run(30.0)
@@ -135,10 +135,10 @@ def test_a_vm_that_is_destroyed_begins_anew_after_the_hold() -> None:
 def test_a_vm_that_is_destroyed_and_started_again_goes_on() -> None:
     rig = Rig()
     rig.checker.guests.excuse_loss("n0", VM)
-    assert rig.hands.stop(VM, "n0", rig.touched())
+    assert rig.drift.stop(VM, "n0", rig.touched())
     rig.run(20.0)
     rig.touched()
-    assert rig.hands.start(VM, rig.loop.engine.now_s)
+    assert rig.drift.start(VM, rig.loop.engine.now_s)
 
     rig.end()
     assert rig.orders() == [ActionKind.START]
@@ -147,7 +147,7 @@ def test_a_vm_that_is_destroyed_and_started_again_goes_on() -> None:
 
 def test_a_vm_that_is_paused_goes_on_after_the_hold() -> None:
     rig = Rig()
-    assert rig.hands.pause(VM, "n0", rig.touched())
+    assert rig.drift.pause(VM, "n0", rig.touched())
     rig.run(80.0)
     assert rig.state() is VmState.PAUSED
     rig.run(40.0)
@@ -159,7 +159,7 @@ def test_a_vm_that_is_paused_goes_on_after_the_hold() -> None:
 
 def test_weights_are_put_right() -> None:
     rig = Rig()
-    assert rig.hands.reweigh(VM, "n0", 10.0, rig.touched())
+    assert rig.drift.reweigh(VM, "n0", 10.0, rig.touched())
     rig.run(20.0)
 
     assert rig.loop.cluster.hypervisor("n0").domains[VM].cpu_mhz == 1_000.0
@@ -170,28 +170,28 @@ def test_whoever_is_blamed_without_having_touched_anything_is_found() -> None:
     """The check itself, on a loop in which a move is not told to it."""
     rig = Rig()
     now_s = rig.touched()
-    rig.checker.hands.touched.clear()
-    assert rig.hands.move(VM, "n0", "n2", now_s)
+    rig.checker.drift.touched.clear()
+    assert rig.drift.move(VM, "n0", "n2", now_s)
     rig.run(60.0)
 
     assert [violation.invariant for violation in rig.checker.violations] == ["blamed-others"]
 
 
-def test_one_seed_in_five_has_hands_and_every_kind_has_its_turn() -> None:
-    drawn = {seed: draw_hands(seed) for seed in range(SHARE * len(Hand))}
+def test_one_seed_in_five_has_drift_and_every_kind_has_its_turn() -> None:
+    drawn = {seed: draw_drift(seed) for seed in range(SHARE * len(DriftKind))}
 
-    assert [seed for seed, touches in drawn.items() if touches] == list(range(TURN, SHARE * len(Hand), SHARE))
-    assert {touch.hand for touches in drawn.values() for touch in touches} == set(Hand)
-    assert draw_hands(TURN) == draw_hands(TURN)
-    assert HandChecks(lambda *_: None).touched == {}
+    assert [seed for seed, touches in drawn.items() if touches] == list(range(TURN, SHARE * len(DriftKind), SHARE))
+    assert {touch.kind for touches in drawn.values() for touch in touches} == set(DriftKind)
+    assert draw_drift(TURN) == draw_drift(TURN)
+    assert DriftChecks(lambda *_: None).touched == {}
 
 
 @pytest.mark.full
 # 173: a job is taken to where its rules forbid it to be
 @pytest.mark.parametrize("seed", [*range(20 + TURN, 100, SHARE), 173])
-def test_every_invariant_holds_under_foreign_hands(seed: int) -> None:
+def test_every_invariant_holds_under_drift(seed: int) -> None:
     outcome = run_seed(seed)
 
     assert (outcome.violations, outcome.crash) == ((), ""), f"trimtab sim faults --seeds {seed}-{seed}"
     assert write_script(seed).environments is None
-    assert {hand.value for hand in Hand} & set(outcome.faults)
+    assert {kind.value for kind in DriftKind} & set(outcome.faults)
