@@ -176,9 +176,9 @@ def _most_mhz(snapshot: Snapshot) -> Floats:
     work, nodes, web = snapshot.workloads, snapshot.nodes, snapshot.web
     most_mhz = np.zeros(len(web.names))
     for app, count in enumerate(web.max_instances.tolist()):
-        seat = (work.app == app).argmax() if (work.app == app).any() else None
-        if seat is not None:
-            each = np.minimum(np.minimum(work.vcpus[seat] * nodes.core_mhz, nodes.cpu_mhz), work.max_mhz[seat])
+        replica = (work.app == app).argmax() if (work.app == app).any() else None
+        if replica is not None:
+            each = np.minimum(np.minimum(work.vcpus[replica] * nodes.core_mhz, nodes.cpu_mhz), work.max_mhz[replica])
             most_mhz[app] = np.sort(each)[::-1][:count].sum()
     return most_mhz
 

@@ -13,7 +13,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from daemons.capacity.place.file import PlaceFile, read, seat_name
+from daemons.capacity.place.file import PlaceFile, read, replica_name
 from daemons.capacity.place.snapshot import snapshot_of
 from daemons.cli.numbers import Number, Whole
 from daemons.cli.output import REFUSED, emit, output_option, say
@@ -184,7 +184,7 @@ def _names(snapshot: Snapshot, row: int, nodes: list[str]) -> list[str]:
     work = snapshot.workloads
     app = work.app.item(row)
     if app >= 0:
-        return [seat_name(snapshot.web.names[app], node) for node in nodes]
+        return [replica_name(snapshot.web.names[app], node) for node in nodes]
     if work.instances.item(row) == 1:
         return [work.names[row]]
     return [instance_name(work.names[row], index) for index in range(len(nodes))]

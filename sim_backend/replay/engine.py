@@ -128,12 +128,12 @@ class _Engine:
         self.true_io: Mapping[str, float] = {}
         self.loads, self.web = web_apps, web_columns(web_apps)
         self.last_step_s = max((load.steps[-1][0] for load in web_apps), default=0.0)
-        seats = [seat for load in web_apps for seat in load.replicas()]
+        replicas = [replica for load in web_apps for replica in load.replicas()]
         ordered = sorted(jobs, key=lambda job: (job.submit_s, job.name))
-        self.jobs, self.true_stages, self.first_row = ordered, true_stages, len(seats)
+        self.jobs, self.true_stages, self.first_row = ordered, true_stages, len(replicas)
         self.nodes, self.node_names = nodes, [node.name for node in nodes]
         self.node_rows = {node.name: row for row, node in enumerate(nodes)}
-        self.world, self.workloads = World(), Workloads(seats + ordered, self.web.names)
+        self.world, self.workloads = World(), Workloads(replicas + ordered, self.web.names)
         self.room, self.wanted = (
             NodeCapacity(nodes),
             NodeCapacity(nodes),
@@ -141,7 +141,7 @@ class _Engine:
         for node in nodes:
             self.world.add_host(node)
         self.tasks: dict[str, Task] = {}  # jobs submitted and not over
-        self.seats = {seat.name: self._new(row, seat, _ENDLESS) for row, seat in enumerate(seats)}
+        self.replicas = {replica.name: self._new(row, replica, _ENDLESS) for row, replica in enumerate(replicas)}
         self.submitted: list[Task] = []
         self.busy = BusyNodes()
         self.operations: Counter[str] = Counter()
@@ -170,7 +170,7 @@ class _Engine:
             if self.later and self.later[0] < next_s:
                 next_s = self.later[0]
             cycle_at_s = cycle * self.cycle_s
-            if self.tasks or (self.seats and (arrived < len(jobs) or window_s < math.inf)):
+            if self.tasks or (self.replicas and (arrived < len(jobs) or window_s < math.inf)):
                 stuck = idle and next_s == math.inf and now_s >= self.last_step_s
                 empty = next_s < math.inf and not self._due(False, True)  # no pass is made before the next event
                 next_s = next_s if stuck or empty else min(next_s, cycle_at_s)
@@ -193,16 +193,16 @@ class _Engine:
 
     def _due(self, event: bool, cycle_due: bool) -> bool:
         is_waiting = self.not_running > 0
-        could_change = self.slow or self.seats or self.every_cycle or self.interference
+        could_change = self.slow or self.replicas or self.every_cycle or self.interference
         if cycle_due and (not self.event_driven or could_change):
-            return bool(self.tasks or self.seats)
-        return self.event_driven and (cycle_due or event) and (is_waiting or self._seats_missing())
+            return bool(self.tasks or self.replicas)
+        return self.event_driven and (cycle_due or event) and (is_waiting or self._replicas_missing())
 
-    def _seats_missing(self) -> bool:
+    def _replicas_missing(self) -> bool:
         """Whether a web application is wanted with fewer instances than it must have."""
-        if not self.seats:
+        if not self.replicas:
             return False
-        running = Counter(task.job.app for task in self.seats.values() if task.state is WorkloadState.RUNNING)
+        running = Counter(task.job.app for task in self.replicas.values() if task.state is WorkloadState.RUNNING)
         return any(running[load.app.name] < load.app.min_instances for load in self.loads)
 
     def _happen(self, now_s: float) -> bool:
@@ -295,9 +295,9 @@ class _Engine:
     def _pass(self, seen: Snapshot, decision: PlacementDecision, wanted: list[Operation], decide_s: float) -> Pass:
         placed = [task for task in self.tasks.values() if task.state is WorkloadState.RUNNING]
         web_mhz = dict.fromkeys(self.web.names, 0.0)
-        for seat in self.seats.values():
-            if seat.state is WorkloadState.RUNNING:
-                web_mhz[seat.job.app] += float(seat.wanted[1].sum())
+        for replica in self.replicas.values():
+            if replica.state is WorkloadState.RUNNING:
+                web_mhz[replica.job.app] += float(replica.wanted[1].sum())
         resumes = [operation for operation in wanted if operation.kind is ActionKind.RESUME]
         return Pass(
             seen,
@@ -313,11 +313,11 @@ class _Engine:
 
     def _commit(self, change: Change, now_s: float) -> Operation | None:
         """Note what is wanted from now on; the operation that brings it about (a resize is done at once)."""
-        task, kind = self.tasks.get(change.workload) or self.seats.get(change.workload), change.kind
+        task, kind = self.tasks.get(change.workload) or self.replicas.get(change.workload), change.kind
         if task is None or task.fixed or task.state is not FROM[kind]:
             raise ContractViolation(f"{kind} of {change.workload}, which is not there, is over, or in another state")
-        seat = bool(task.job.app)
-        if kind is (ChangeKind.SUSPEND if seat else ChangeKind.STOP):
+        is_replica = bool(task.job.app)
+        if kind is (ChangeKind.SUSPEND if is_replica else ChangeKind.STOP):
             raise ContractViolation(f"{kind} of {change.workload}: jobs are suspended, instances stopped")
         if change.revision != self.workloads.revision(task.row):
             raise ContractViolation(f"{kind} of {change.workload} is for revision {change.revision}")

@@ -25,7 +25,7 @@ _PROFILE_SHARES = (0.1, 0.4, 0.5)
 _GOAL_FACTORS = (1.3, 2.5, 4.0)
 _GOAL_SHARES = (0.1, 0.3, 0.6)
 _JOB_MIB = 4_320
-_SEAT_MIB = 2_000  # beside three jobs on a node of the paper
+_REPLICA_MIB = 2_000  # beside three jobs on a node of the paper
 _PEAK_S = 18_000.0  # when most is asked of the shop
 _BUY_SHARE = 0.2  # of the shop's CPU
 _BROWSE_MCYCLES, _BUY_MCYCLES = 60.0, 200.0
@@ -74,7 +74,7 @@ def shop(nodes: Sequence[Node], load_frac: float, seed: int) -> tuple[WebApp, Tr
             Flow("browse", mean_s=0.15, work_mcycles=_BROWSE_MCYCLES, t_min_s=0.03, model=ModelForm.MULTI_SERVER),
             Flow("buy", percentile=0.95, percentile_s=0.6, t_min_s=0.05, model=ModelForm.MULTI_SERVER),
         ),
-        _SEAT_MIB,
+        _REPLICA_MIB,
         max_mhz=max(node.cpu_mhz for node in nodes),
         min_instances=max(1, 2 * len(nodes) // 3),
         max_instances=len(nodes),

@@ -60,7 +60,7 @@ class Naive:
             free_mib, free_mhz = self.free[node]
             self.free[node] = free_mib + sign * (job.memory_mib + self.overhead_mib), free_mhz + sign * mhz
 
-    def seat(self, job: WorkRow, count: int, homes: Places = (), there: tuple[int, ...] = ()) -> Places | None:
+    def find_fit(self, job: WorkRow, count: int, homes: Places = (), there: tuple[int, ...] = ()) -> Places | None:
         """Places for `count` instances, taken at once, or None and nothing taken."""
         before, nodes = list(self.free), list(there)
         chosen: dict[int, tuple[int, float]] = {}
@@ -91,7 +91,7 @@ class Naive:
                 continue
             concerned.add(job.name)
             there = tuple(node for node, _ in job.places)
-            found = None if job.fixed else self.seat(job, len(leaving), there=there)
+            found = None if job.fixed else self.find_fit(job, len(leaving), there=there)
             if found is None:
                 self.refused.add(job.name)
                 continue
@@ -115,7 +115,7 @@ class Naive:
     def begin(self, job: WorkRow) -> bool:
         """Start or resume the job if all of it fits."""
         suspended = job.state is WorkloadState.SUSPENDED
-        places = self.seat(job, job.instances, job.places if suspended else ())
+        places = self.find_fit(job, job.instances, job.places if suspended else ())
         if places is not None:
             self.changes.append((job.name, "resume" if suspended else "start", places))
         return places is not None
@@ -155,7 +155,7 @@ def _would_fit(naive: Naive, job: WorkRow, losers: list[WorkRow]) -> bool:
     before = list(naive.free)
     for loser in losers:
         naive.shift(loser, loser.places, 1.0)
-    fits = naive.seat(job, job.instances) is not None
+    fits = naive.find_fit(job, job.instances) is not None
     naive.free = before
     return fits
 

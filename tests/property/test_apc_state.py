@@ -63,7 +63,7 @@ def _placement(state: State) -> dict[int, Places]:
         elif is_job(state.problem.snapshot, row):
             found[row] = tuple((node, state.jobs[row].mhz) for node in place)
         else:
-            found[row] = ((place[0], state.seat_given[row]),)
+            found[row] = ((place[0], state.replica_given_mhz[row]),)
     return found
 
 
@@ -93,8 +93,8 @@ def test_trials_lead_to_what_is_predicted_naively(seed: int) -> None:
         _agrees(state, seen)
         for node, rows in enumerate(state.here):
             used = sum(state.problem.memory[row] * (state.places[row] or ()).count(node) for row in rows)
-            seats = sum(state.problem.memory[row] for row, at in state.seat_place.items() if at == node)
-            assert state.free_mib[node] == pytest.approx(state.problem.memory_mib[node] - used - seats)
+            replicas = sum(state.problem.memory[row] for row, at in state.replica_place.items() if at == node)
+            assert state.free_mib[node] == pytest.approx(state.problem.memory_mib[node] - used - replicas)
     assert applied
 
 

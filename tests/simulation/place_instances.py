@@ -148,10 +148,10 @@ def experiment_five(waiting: int, nodes: int = 25, cores: int = 4) -> Snapshot:
             done = (NOW_S - start_s) * CORE_MHZ * 0.9
             job = replace(job, state=WorkloadState.RUNNING, done_mcycles=done, places=((at // 3, job_mhz),))
         jobs.append(job)
-    seat = WorkRow(
+    replica = WorkRow(
         "", WorkloadState.RUNNING, memory_mib=2000.0, max_mhz=cores * CORE_MHZ, vcpus=cores, work_mcycles=0.0, app=0
     )
-    seats = [replace(seat, name=f"web#{at}", places=((at, web_mhz),)) for at in range(nodes)]
+    replicas = [replace(replica, name=f"web#{at}", places=((at, web_mhz),)) for at in range(nodes)]
     one, none = np.ones(1), np.zeros(1)
     scale = nodes / 25
     web = WebColumns(("web",), np.array([1]), np.array([nodes]), np.array([most_mhz]), one)
@@ -168,7 +168,7 @@ def experiment_five(waiting: int, nodes: int = 25, cores: int = 4) -> Snapshot:
         rate_per_s=none,
         work_mcycles=none,
     )
-    return replace(snapshot(rows, [*jobs, *seats], NOW_S), cycle_s=CYCLE_S, web=web, flows=flows)
+    return replace(snapshot(rows, [*jobs, *replicas], NOW_S), cycle_s=CYCLE_S, web=web, flows=flows)
 
 
 # --- everything at once --------------------------------------------------------------------------------------------
@@ -181,9 +181,9 @@ def mixed_instance(seed: int, constrained: bool = True) -> Snapshot:
     nodes = [_mixed_node(rng, at) for at in range(int(rng.integers(2, 7)))]
     overhead_mib = float(rng.choice([0.0, 100.0]))
     room, rows = _Room.of(nodes, overhead_mib), list[WorkRow]()
-    web, flows, seats = _applications(rng, int(rng.choice([0, 0, 1, 2])), len(nodes))
-    for seat in seats:
-        rows.append(room.settle(rng, seat) if rng.random() < 0.7 else seat)
+    web, flows, replicas = _applications(rng, int(rng.choice([0, 0, 1, 2])), len(nodes))
+    for replica in replicas:
+        rows.append(room.settle(rng, replica) if rng.random() < 0.7 else replica)
     for at in range(int(rng.integers(1, 13))):
         job = _mixed_job(rng, f"j{at}")
         fate = rng.random()
@@ -268,12 +268,12 @@ def _applications(rng: np.random.Generator, count: int, nodes: int) -> tuple[Web
         tuple(ModelForm(str(flow["model"])) for flow in columns),
     )
     flows = FlowColumns(names, of, throughput=np.zeros(len(columns), dtype=np.bool_), model=models, **number)
-    seats = [
+    replicas = [
         WorkRow(f"w{app}#{at}", memory_mib=1000.0, max_mhz=5000.0, vcpus=2, submit_s=NOW_S - 1.0, app=app)
         for app in range(count)
         for at in range(most[app])
     ]
-    return web, flows, [replace(seat, work_mcycles=0.0) for seat in seats]
+    return web, flows, [replace(replica, work_mcycles=0.0) for replica in replicas]
 
 
 _FLOW_NUMBERS = ("goal", "percentile", "t_min_s", "c_mhz_s", "load_mhz", "rate_per_s", "work_mcycles")

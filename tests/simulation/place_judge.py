@@ -281,8 +281,8 @@ def web_utilities(seen: Snapshot, placement: Placement) -> dict[str, float]:
     """Of every web application: that of its unhappiest flow with all its CPU, no more than max_mhz."""
     web, flows, found = seen.web, seen.flows, {}
     for app, name in enumerate(web.names):
-        seats = [row for row in placement if seen.workloads.app.item(row) == app]
-        total_mhz = min(sum(mhz for row in seats for _, mhz in placement[row]), web.max_mhz.item(app))
+        replicas = [row for row in placement if seen.workloads.app.item(row) == app]
+        total_mhz = min(sum(mhz for row in replicas for _, mhz in placement[row]), web.max_mhz.item(app))
         of = [flow for flow in range(len(flows.names)) if flows.app.item(flow) == app]
         unhappiest = min((flow_utility(seen, flow, total_mhz) for flow in of), default=1.0)
         found[name] = weighted(unhappiest, web.importance.item(app))

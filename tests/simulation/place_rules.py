@@ -90,7 +90,7 @@ class _Judge:
                 "is disturbed between cycles": not self.seen.at_cycle and not self._gentle(change, row),
             }
             yield from (f"{of}, but it {what}" for what, holds in broken.items() if holds)
-            yield from (f"{of}, but {what}" for what in self._seats(change, row))
+            yield from (f"{of}, but {what}" for what in self._replicas(change, row))
 
     def _gentle(self, change: Change, row: int) -> bool:
         """Nothing running loses its place or CPU, but for what leaves a node that is to be emptied."""
@@ -101,7 +101,7 @@ class _Judge:
             return any(node >= 0 and self.seen.nodes.draining[node] for node, _ in self.before.get(row, ()))
         return change.kind in PLACING
 
-    def _seats(self, change: Change, row: int) -> Iterator[str]:
+    def _replicas(self, change: Change, row: int) -> Iterator[str]:
         """Each instance on a node that may have it, with a speed that it may have."""
         nodes, work = self.seen.nodes, self.seen.workloads
         on = Counter(given.node for given in change.allotments)
@@ -169,15 +169,15 @@ class _Judge:
         """No instance comes to where a constraint forbids it; what has been so before may stay."""
         for constraint in self.seen.constraints:
             rows = {member: self._members(member) for member in constraint.members}
-            seats = [
+            replicas = [
                 (member, row, index, node)
                 for member, its in rows.items()
                 for row in its
                 for index, (node, _) in enumerate(self.placement.get(row, ()))
             ]
-            for seat in seats:
-                if self._came(seat[1], seat[2], seat[3]) and not self._allowed(constraint, seat, seats):
-                    names = self.seen.workloads.names[seat[1]], self.seen.nodes.names[seat[3]]
+            for replica in replicas:
+                if self._came(replica[1], replica[2], replica[3]) and not self._allowed(constraint, replica, replicas):
+                    names = self.seen.workloads.names[replica[1]], self.seen.nodes.names[replica[3]]
                     yield f"{constraint.kind.value} {constraint.members} forbids {names[0]} on {names[1]}"
             kept = {row for its in rows.values() for row in its}
             if constraint.kind is ConstraintKind.KEEP:
@@ -197,21 +197,21 @@ class _Judge:
         return row not in self.before or self.before[row][index][0] != node
 
     def _allowed(
-        self, constraint: Constraint, seat: tuple[str, int, int, int], seats: list[tuple[str, int, int, int]]
+        self, constraint: Constraint, replica: tuple[str, int, int, int], replicas: list[tuple[str, int, int, int]]
     ) -> bool:
-        name = self.seen.nodes.names[seat[3]]
-        others = [other for other in seats if other is not seat]
+        name = self.seen.nodes.names[replica[3]]
+        others = [other for other in replicas if other is not replica]
         if constraint.kind is ConstraintKind.PIN:
             return name in constraint.nodes
         if constraint.kind is ConstraintKind.FORBID:
             return name not in constraint.nodes
         if constraint.kind is ConstraintKind.TOGETHER:
-            return all(other[3] == seat[3] for other in others)
+            return all(other[3] == replica[3] for other in others)
         if constraint.kind is ConstraintKind.APART:
             alone = len(constraint.members) == 1
-            return all(other[3] != seat[3] for other in others if alone or other[0] != seat[0])
-        if self.seen.workloads.state.item(seat[1]) == WorkloadState.SUSPENDED.value:
-            return held(self.seen, seat[1])[seat[2]][0] == seat[3]
+            return all(other[3] != replica[3] for other in others if alone or other[0] != replica[0])
+        if self.seen.workloads.state.item(replica[1]) == WorkloadState.SUSPENDED.value:
+            return held(self.seen, replica[1])[replica[2]][0] == replica[3]
         return True
 
     def limits(self, changes_max: int, cool_down_s: float) -> Iterator[str]:

@@ -137,8 +137,8 @@ class CoordinationHarness(ControllerHarness):
         cluster = self.controller.cluster
         web = cluster.web[name]
         web.wanted_instances = instances
-        cluster_seats = sorted(cluster.replicas.get(name, {}).items())
-        running = [replica for _, replica in cluster_seats if replica.phase is JobPhase.RUNNING]
+        cluster_replicas = sorted(cluster.replicas.get(name, {}).items())
+        running = [replica for _, replica in cluster_replicas if replica.phase is JobPhase.RUNNING]
         reason = Reason(ReasonCode.ADJUSTMENT)
         stops = [Change(one.job.name, one.revision, ChangeKind.STOP, (), reason) for one in running[instances:]]
         self.controller.deciding.desired.apply(stops, self.now_s)

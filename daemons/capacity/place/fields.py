@@ -19,7 +19,7 @@ from shared.values.web_app import ModelForm
 AMOUNT_MAX = 1e15
 SECONDS_MAX = 1e12
 SPEED_MIN = 0.001
-SEATS_MAX = 10_000
+REPLICAS_MAX = 10_000
 SERVERS_MAX = 1024
 WAITING, RUNNING, SUSPENDED = "waiting", "running", "suspended"
 LABEL = Form(r"\S{1,128}", "1 to 128 printable characters without spaces", printable=True)
@@ -137,8 +137,8 @@ class WebApp:
 
     name: Name
     memory_mib: Amount
-    min_instances: Annotated[int, Range(0, SEATS_MAX)] = 1
-    max_instances: Annotated[int, Range(1, SEATS_MAX)] = 1
+    min_instances: Annotated[int, Range(0, REPLICAS_MAX)] = 1
+    max_instances: Annotated[int, Range(1, REPLICAS_MAX)] = 1
     placed_on: Names | None = None
     goal_relative: GoalRelative | None = None
     flows: Annotated[tuple[Flow, ...], Items(1)] | None = None

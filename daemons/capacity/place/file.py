@@ -137,7 +137,7 @@ def vm_names(job: Job) -> list[str]:
     return [job.name] if count == 1 else [instance_name(job.name, index) for index in range(count)]
 
 
-def seat_name(app: str, node: str) -> str:
+def replica_name(app: str, node: str) -> str:
     """What the instance of a web application on a node is called in `placement`."""
     return f"{app}@{node}"
 
@@ -179,16 +179,18 @@ def _held(job: Job, placement: Mapping[str, Held]) -> Sequence[Place]:
     return ((job.node or "", None),) * job.instances
 
 
-def _seats(app: WebApp, placement: Mapping[str, Held]) -> dict[str, str]:
+def _nodes_of_replicas(app: WebApp, placement: Mapping[str, Held]) -> dict[str, str]:
     """The node in the name of each VM of a web application that `placement` has."""
     parts = {vm: vm.partition("@") for vm in placement}
     return {vm: node for vm, (name, at_sign, node) in parts.items() if at_sign and name == app.name}
 
 
 def _whole_app(app: WebApp, file: Cluster) -> WholeApp:
-    nodes = tuple(_seats(app, file.placement).values()) if app.placed_on is None else app.placed_on
-    seats = [file.placement.get(seat_name(app.name, node)) for node in nodes]
-    held = tuple((node, None if seat is None else seat.cpu_mhz) for node, seat in zip(nodes, seats, strict=True))
+    nodes = tuple(_nodes_of_replicas(app, file.placement).values()) if app.placed_on is None else app.placed_on
+    replicas = [file.placement.get(replica_name(app.name, node)) for node in nodes]
+    held = tuple(
+        (node, None if replica is None else replica.cpu_mhz) for node, replica in zip(nodes, replicas, strict=True)
+    )
     goal = app.goal_relative
     if goal is None:
         return WholeApp(app, tuple(map(_whole_flow, app.flows or ())), app.total_max_mhz, held)
@@ -342,7 +344,7 @@ class _Check:
             what = f"at most max_instances = {app.max_instances}"
             self._wrong(f"{at}.min_instances", f"is {app.min_instances}", what)
         if app.name:
-            self._app_seats(at, app)
+            self._check_replicas(at, app)
         given = {"goal_relative": app.goal_relative is not None, "flows": app.flows is not None}
         if all(given.values()):
             self._wrong(at, "has goal_relative and flows", "either goal_relative or flows")
@@ -357,16 +359,16 @@ class _Check:
             names.add(flow.name)
             self._flow(place, flow)
 
-    def _app_seats(self, at: str, app: WebApp) -> None:
+    def _check_replicas(self, at: str, app: WebApp) -> None:
         placement = self._file.placement
-        by_vm = _seats(app, placement)
+        by_vm = _nodes_of_replicas(app, placement)
         self._used |= by_vm.keys()
         nodes = list(by_vm.values()) if app.placed_on is None else app.placed_on
         for index, node in enumerate(nodes):
             self._node(f"{at}.placed_on[{index}]", node)
-            seat = seat_name(app.name, node)
-            if by_vm and seat not in by_vm:
-                self._wrong(f"placement.{seat}", "is missing", "every instance that runs, or none")
+            replica = replica_name(app.name, node)
+            if by_vm and replica not in by_vm:
+                self._wrong(f"placement.{replica}", "is missing", "every instance that runs, or none")
         for vm, node in by_vm.items():
             if node not in nodes or placement[vm].node not in ("", node):
                 self._wrong(f"placement.{vm}", "does not fit placed_on or its node", "app@node, on that node")

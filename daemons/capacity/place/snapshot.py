@@ -31,7 +31,7 @@ STATES = {WAITING: WorkloadState.WAITING, RUNNING: WorkloadState.RUNNING, SUSPEN
 
 @dataclass(frozen=True, slots=True)
 class _Workload:
-    """A job, or an instance that a web application may have. seat: the profile of one without stages."""
+    """A job, or an instance that a web application may have. whole_stage: the profile of one without stages."""
 
     name: str
     state: str
@@ -47,12 +47,12 @@ class _Workload:
     separate: bool = False
     app: int = -1
     stages: tuple[WholeStage, ...] = ()
-    seat: WholeStage | None = None
+    whole_stage: WholeStage | None = None
     loading: Mapping[str, float] = field(default_factory=dict)
 
     def of(self, chosen: Callable[[Iterable[float]], float], key: str) -> float:
         """What its stages come to."""
-        stages = self.stages if self.seat is None else (self.seat,)
+        stages = self.stages if self.whole_stage is None else (self.whole_stage,)
         return float(chosen([getattr(stage, key) for stage in stages]))
 
 
@@ -106,7 +106,7 @@ def _workloads(file: PlaceFile) -> list[_Workload]:
     """A row for each job and for each possible instance of a web application."""
     cores = max((node.cores or 1 for node in file.nodes), default=1)
     jobs = sorted((_of_job(job, file.now_s, cores) for job in file.jobs), key=lambda row: row.submit_s)
-    return jobs + [seat for app, row in enumerate(file.web_apps) for seat in _seats(file, app, row, cores)]
+    return jobs + [replica for app, row in enumerate(file.web_apps) for replica in _replicas(file, app, row, cores)]
 
 
 def _of_job(job: WholeJob, now_s: float, cores: int) -> _Workload:
@@ -129,10 +129,10 @@ def _of_job(job: WholeJob, now_s: float, cores: int) -> _Workload:
     )
 
 
-def _seats(file: PlaceFile, number: int, app: WholeApp, cores: int) -> list[_Workload]:
+def _replicas(file: PlaceFile, number: int, app: WholeApp, cores: int) -> list[_Workload]:
     keys = app.keys
     largest_mhz = max((node.cpu_mhz for node in file.nodes), default=0.0)
-    seat = WholeStage(0.0, keys.max_mhz or max(largest_mhz, 1.0), 0.0, keys.memory_mib)
+    whole_stage = WholeStage(0.0, keys.max_mhz or max(largest_mhz, 1.0), 0.0, keys.memory_mib)
     return [
         _Workload(
             instance_name(keys.name, index),
@@ -144,7 +144,7 @@ def _seats(file: PlaceFile, number: int, app: WholeApp, cores: int) -> list[_Wor
             importance=keys.importance,
             needs=keys.needs,
             app=number,
-            seat=seat,
+            whole_stage=whole_stage,
         )
         for index in range(keys.max_instances)
     ]

@@ -33,7 +33,7 @@ COLUMNS = (
 )
 
 FLOW_COLUMNS = ("name", "goal", "work_mcycles", "t_min_s", "model")
-SEAT_COLUMNS = (
+REPLICA_COLUMNS = (
     "vm",
     "phase",
     "node",
@@ -83,7 +83,7 @@ def _for_people(name: str, app: dict[str, Any]) -> RenderableType:
     return Group(
         record(f"web application {name}", plain),
         listing("flows", flows, tuple(flows[0]) if flows else ()),
-        listing("instances", replicas, SEAT_COLUMNS),
+        listing("instances", replicas, REPLICA_COLUMNS),
         *failures(replicas),
     )
 

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 
 from daemons.policies.placement.free_capacity import Fit, FreeCapacity, Shape, repeated, shape_of
-from daemons.policies.placement.moves import begin, change, drain, held, seat
+from daemons.policies.placement.moves import begin, change, drain, find_fit, held
 from daemons.policies.placement.refusals import refusals
-from daemons.policies.placement.seats import fill_seats
+from daemons.policies.placement.replicas import start_missing_replicas
 from daemons.policies.placement.sharers import Sharers, sharers_of, sharing_problems
 from daemons.policies.placement.waiting import Pending, asking, profile_problem, screen
 from shared.base.errors import InvalidInput, Problem
@@ -79,7 +79,7 @@ class _Pass:
         work = self.room.snapshot.workloads
         goal_s = work.goal_s.item(row)
         self.lower_ceiling(goal_s)
-        fit = self._seat(self.room, row, shape)
+        fit = self._find_fit(self.room, row, shape)
         if fit.rows is None and self.ceiling is not self.room:
             fit = self._preempt(row, shape, goal_s)
         if fit.rows is None:
@@ -94,8 +94,8 @@ class _Pass:
             self.ceiling.take(shape, fit.rows)
         return None
 
-    def _seat(self, room: FreeCapacity, row: int, shape: Shape) -> Fit:
-        return seat(room, row, shape) if self.sharers is None else self.sharers.seat(room, row, shape)
+    def _find_fit(self, room: FreeCapacity, row: int, shape: Shape) -> Fit:
+        return find_fit(room, row, shape) if self.sharers is None else self.sharers.find_fit(room, row, shape)
 
     def _preempt(self, row: int, shape: Shape, goal_s: float) -> Fit:
         instances = self.room.snapshot.workloads.instances.item(row)
@@ -109,7 +109,7 @@ class _Pass:
             trial.release(runner.node, runner.memory_mib, runner.cpu_mhz)
             if self.sharers is not None:
                 self.sharers.leave(runner.row)
-        fit = self._seat(trial, row, shape)
+        fit = self._find_fit(trial, row, shape)
         if fit.rows is None:  # only by a rounding of sums of floats
             for runner in losers:
                 if self.sharers is not None:
@@ -188,7 +188,7 @@ class EarliestDeadlineFirst:
         self.check_params(params)
         work, room = snapshot.workloads, FreeCapacity(snapshot)
         changes, refused = drain(room)
-        fill_seats(room, changes, refused)
+        start_missing_replicas(room, changes, refused)
         rows, at_once = screen(snapshot, asking(snapshot))
         rows = rows[work.goal_s[rows].argsort(kind="stable")]
         on_draining = set(refused) | _rows_named(snapshot, changes)

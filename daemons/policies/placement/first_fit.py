@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from daemons.policies.placement.free_capacity import FreeCapacity, shape_of
-from daemons.policies.placement.moves import begin, drain, seat
+from daemons.policies.placement.moves import begin, drain, find_fit
 from daemons.policies.placement.refusals import refusals
-from daemons.policies.placement.seats import fill_seats
+from daemons.policies.placement.replicas import start_missing_replicas
 from daemons.policies.placement.sharers import sharers_of, sharing_problems
 from daemons.policies.placement.waiting import Pending, asking, screen
 from shared.base.errors import InvalidInput, Problem
@@ -46,13 +46,13 @@ class FirstFit:
         self.check_params(params)
         room = FreeCapacity(snapshot)
         changes, refused = drain(room)
-        fill_seats(room, changes, refused)
+        start_missing_replicas(room, changes, refused)
         rows, at_once = screen(snapshot, asking(snapshot))
         refused.update(at_once)
         pending, sharers = Pending(snapshot, rows), sharers_of(snapshot, params, changes)
         for row in pending:
             shape = shape_of(snapshot, row)
-            fit = seat(room, row, shape) if sharers is None else sharers.seat(room, row, shape)
+            fit = find_fit(room, row, shape) if sharers is None else sharers.find_fit(room, row, shape)
             if fit.rows is None:
                 pending.strike(shape, fit.slots)
                 continue

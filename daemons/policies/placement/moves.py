@@ -38,7 +38,7 @@ def held(snapshot: Snapshot, row: int) -> tuple[Ints, Floats]:
     return snapshot.instances.node[chosen], snapshot.instances.cpu_mhz[chosen]
 
 
-def seat(room: FreeCapacity, row: int, shape: Shape) -> Fit:
+def find_fit(room: FreeCapacity, row: int, shape: Shape) -> Fit:
     """Where the instances of a waiting workload fit; of a suspended one, on the nodes of their images if they can."""
     work = room.snapshot.workloads
     if work.state.item(row) == WorkloadState.SUSPENDED.value:

@@ -19,7 +19,7 @@ from daemons.models.dilation.completion import composed
 from daemons.models.dilation.formula import waiting
 from daemons.models.neighbours import SLOWED_MIN, sound_parts, sound_servers
 from daemons.policies.placement.free_capacity import Fit, FreeCapacity, Shape
-from daemons.policies.placement.moves import held, seat
+from daemons.policies.placement.moves import find_fit, held
 from shared.base.errors import Problem
 from shared.policy_api.decision import Change, Reason
 from shared.policy_api.snapshot import Bools, Floats, Ints, LoadingColumns, Snapshot, WorkloadState
@@ -95,12 +95,12 @@ class Sharers:
         slow = self.slow(row, nodes) if self.uses(row) else 1.0
         return Reason(reason.code, (*reason.numbers, ("slowed", slow))) if slow >= SLOWED_MIN else reason
 
-    def seat(self, room: FreeCapacity, row: int, shape: Shape) -> Fit:
+    def find_fit(self, room: FreeCapacity, row: int, shape: Shape) -> Fit:
         """Where the instances fit and end first; those of a suspended workload on the nodes of their images if they
         can be."""
         work = room.snapshot.workloads
         if not self._uses[row] or work.state.item(row) == WorkloadState.SUSPENDED.value:
-            return seat(room, row, shape)
+            return find_fit(room, row, shape)
         count = work.instances.item(row)
         slots = room.slots(shape, count)
         total = int(slots.sum())

@@ -84,7 +84,7 @@ def screen(snapshot: Snapshot, rows: Ints) -> tuple[Ints, dict[int, Reason]]:
 
 def asking(snapshot: Snapshot) -> Ints:
     """Rows of the waiting and suspended jobs in order of arrival: submit_s, then row. Instances of web applications are
-    not among them: `fill_seats` sees to those."""
+    not among them: `start_missing_replicas` sees to those."""
     work = snapshot.workloads
     asks = work.state != WorkloadState.RUNNING.value
     if snapshot.web.names:

@@ -263,7 +263,7 @@ class JobChecks:
 
     def _check_record(self, record: JobRecord, before: JobRecord | None) -> None:
         name = record.job.name
-        if is_seat(name):  # comes and goes with its application
+        if is_replica(name):  # comes and goes with its application
             if before is not None:
                 self._check_counts(record, before)
             return
@@ -298,10 +298,10 @@ class JobChecks:
 
 def is_job(key: tuple[str, str]) -> bool:
     """Whether a record is that of a job, not of an instance of a web application."""
-    return key[0] == "job" and not is_seat(key[1])
+    return key[0] == "job" and not is_replica(key[1])
 
 
-def is_seat(workload: str) -> bool:
+def is_replica(workload: str) -> bool:
     """Whether a workload is an instance of a web application: it has the name of its VM."""
     return INSTANCE_SEPARATOR in workload
 

@@ -69,7 +69,7 @@ def planned_changes(state: State) -> list[PlannedChange]:
             found.append(PlannedChange(row, ChangeKind.MIGRATE, place, mhz if mhz > 0.0 else LEAST_MHZ))
         elif not state.still and mhz > 0.0 and _differ(problem.home_mhz[row], mhz):
             found.append(PlannedChange(row, ChangeKind.RESIZE, place, mhz))
-    found += _of_seats(state)
+    found += _of_replicas(state)
     found.sort(key=lambda planned: (_ORDER.index(planned.kind), planned.row))
     return found
 
@@ -79,12 +79,12 @@ def _differ(had_mhz: Sequence[float], mhz: float) -> bool:
     return max(had_mhz) - mhz > _RESIZED * max(1.0, mhz) or mhz - min(had_mhz) > _RESIZED * max(1.0, mhz)
 
 
-def _of_seats(state: State) -> list[PlannedChange]:
+def _of_replicas(state: State) -> list[PlannedChange]:
     """Changes of the instances of web applications."""
     problem, found = state.problem, []
-    for row, seat in enumerate(problem.seat):
-        node, mhz = state.seat_place.get(row), state.seat_given.get(row, 0.0)
-        if not seat or (node is None and not problem.movable[row]):
+    for row, is_replica in enumerate(problem.is_replica):
+        node, mhz = state.replica_place.get(row), state.replica_given_mhz.get(row, 0.0)
+        if not is_replica or (node is None and not problem.movable[row]):
             continue
         if node is None:
             found.append(PlannedChange(row, ChangeKind.STOP, (), 0.0))
@@ -117,7 +117,7 @@ class Reader:
     def why(self, planned: PlannedChange) -> Reason:
         """A code, and the utility before and after."""
         row = planned.row
-        if self.problem.seat[row]:
+        if self.problem.is_replica[row]:
             return self._of_load(row, planned)
         before, after = self.state.before[row], self.state.utility(row)
         numbers: list[tuple[str, float]] = [("before", finite(before)), ("after", finite(after))]
@@ -217,7 +217,7 @@ class Reader:
         allowed = rules.allowed(row)
         if not allowed.any():
             return self._no_node_allowed(row)
-        if problem.seat[row]:
+        if problem.is_replica[row]:
             return self._no_demand(row)
         memory, k = problem.memory[row], problem.k[row]
         capacity, caps = np.array(problem.memory_mib), self._caps(row)
@@ -347,7 +347,7 @@ class Reader:
         barred = np.zeros(len(problem.leaving), dtype=np.bool_)
         if problem.separate[row]:
             barred |= self._home(row)
-        if problem.seat[row]:
+        if problem.is_replica[row]:
             app = problem.snapshot.workloads.app
             for other in (app == app[row]).nonzero()[0].tolist():
                 barred[list(state.place_of(other) or ())] = True

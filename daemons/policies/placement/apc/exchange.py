@@ -306,7 +306,7 @@ class Exchange:
         least, most = state.division.tables(node)
         if most[row] < least[row] or most[row] <= 0.0:
             return False
-        room = problem.cpu_mhz[node] - state.seat_mhz[node]
+        room = problem.cpu_mhz[node] - state.replica_mhz[node]
         rank, urgency, k = problem.urgency[row], problem.urgency, problem.k
         for other in rows:
             if k[other] > 1:

@@ -1,7 +1,7 @@
 """A snapshot as the search sees it: plain lists by row of the workloads and nodes, everything derived done once.
 
-Amounts are per instance unless said otherwise. Memory includes the overhead of a VM. A row is a *job* or a *seat*, an
-instance of a web application.
+Amounts are per instance unless said otherwise. Memory includes the overhead of a VM. A row is a *job* or a *replica*,
+an instance of a web application.
 """
 
 from __future__ import annotations
@@ -50,9 +50,9 @@ class Problem:
     tracked: rows of the jobs that are predicted or may be changed; profiled: rows of `profile`, their stages.
 
     By row of the workloads (numbers of rows that are not `counted` mean nothing):
-    sound: its profile can be used; state; counted: a job in the prediction; aims: it has a goal; seat; movable: runs
-    and may be changed; may_start: waits or is suspended and may be placed now; cool: it was changed a short while ago;
-    stays: it runs, and is never suspended for others;
+    sound: its profile can be used; state; counted: a job in the prediction; aims: it has a goal; is_replica; movable:
+    runs and may be changed; may_start: waits or is suspended and may be placed now; cool: it was changed a short while
+    ago; stays: it runs, and is never suspended for others;
     home, home_mhz: node and MHz of each instance now, or of each image; k: instances; separate; vcpus; memory (MiB);
     req_mhz, least_mhz: speed limits of this cycle; left: work left; full_mhz: speed of the stage it is in; stages:
     (work, full speed) of what is left where that is more than one stage; best_s: time to complete at full speed;
@@ -80,7 +80,7 @@ class Problem:
     state: list[int]
     counted: list[bool]
     aims: list[bool]
-    seat: list[bool]
+    is_replica: list[bool]
     movable: list[bool]
     may_start: list[bool]
     cool: list[bool]
@@ -347,7 +347,7 @@ def _build(snapshot: Snapshot, params: Params) -> Problem:
         state=work.state.tolist(),
         counted=counted.tolist(),
         aims=aims.tolist(),
-        seat=(work.app >= 0).tolist(),
+        is_replica=(work.app >= 0).tolist(),
         movable=movable.tolist(),
         may_start=may_start.tolist(),
         cool=(snapshot.now_s - work.changed_s < params.cool_down_s).tolist(),

@@ -133,7 +133,7 @@ class _Builder:
         """Instances that are to be apart and together."""
         apart = any(g.alone and not g.together and row in g.rows for g in self.groups[row])
         several = self.problem.k[row] > 1 or sum(group.of[o] == group.of[row] for o in group.rows) > 1
-        return several and (apart or self.problem.separate[row] or self.problem.seat[row])
+        return several and (apart or self.problem.separate[row] or self.problem.is_replica[row])
 
 
 def _label_masks(snapshot: Snapshot, rows: Iterable[int]) -> dict[tuple[str, ...], Bools]:

@@ -380,7 +380,7 @@ class Search:
         to be emptied, and to idle CPU."""
         problem, rules = self.problem, self.state.rules
         for row in to_leave(problem, rules):
-            if problem.seat[row] or problem.cool[row] or row in rules.keep:
+            if problem.is_replica[row] or problem.cool[row] or row in rules.keep:
                 continue
             if not (problem.snapshot.at_cycle or problem.leaving_any(row)):
                 continue

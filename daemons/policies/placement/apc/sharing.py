@@ -39,7 +39,7 @@ class Sharing:
         count = len(self.kind)
         self.fixed: list[list[int]] = [[] for _ in range(count)]
         self._base = [self._nothing] * count
-        self._seats = [self._nothing] * count
+        self._replicas = [self._nothing] * count
         self._totals: list[list[float]] = [[0.0] * count for _ in loading.resources]
         self.loads: Floats = np.zeros((count, len(loading.resources)))
         self.waits: Floats = np.zeros((count, len(loading.resources)))
@@ -54,7 +54,7 @@ class Sharing:
             for node in problem.home[row]:
                 if 0 <= node < len(self.kind):
                     self._base[node] = self._with(self._base[node], node, row)
-                    if not problem.seat[row] and self._used[row] and row not in self.fixed[node]:
+                    if not problem.is_replica[row] and self._used[row] and row not in self.fixed[node]:
                         self.fixed[node].append(row)
 
     def uses(self, row: int) -> bool:
@@ -73,9 +73,9 @@ class Sharing:
         tables = self._tables[self.kind[node]]
         return tuple([total + times * table[row] for total, table in zip(totals, tables, strict=True)])
 
-    def seat(self, row: int, node: int, times: int) -> None:
+    def add_replica(self, row: int, node: int, times: int) -> None:
         """An instance of a web application comes to a node (`times` 1), or leaves it (-1)."""
-        self._seats[node] = self._with(self._seats[node], node, row, times)
+        self._replicas[node] = self._with(self._replicas[node], node, row, times)
         self.put(node, self._with(self._noted(node), node, row, times))
 
     def put(self, node: int, totals: Totals) -> None:
@@ -93,8 +93,8 @@ class Sharing:
     ) -> Totals:
         """The sums of a node if these jobs were there; `places`: jobs that are elsewhere than `now`."""
         totals, used, k = self._base[node], self._used, self.problem.k
-        if self._seats[node] is not self._nothing:
-            totals = tuple([a + b for a, b in zip(totals, self._seats[node], strict=True)])
+        if self._replicas[node] is not self._nothing:
+            totals = tuple([a + b for a, b in zip(totals, self._replicas[node], strict=True)])
         for row in rows:
             if used[row]:
                 times = 1 if k[row] == 1 else (places.get(row) or now[row] or ()).count(node)

@@ -59,11 +59,11 @@ class State:
         self.rows = problem.tracked
         self.here: list[list[int]] = [[] for _ in range(count)]
         self.origin: list[list[int]] = [[] for _ in range(count)]
-        self.seat_place: dict[int, int] = {}
-        self.seat_given: dict[int, float] = {}
-        self.seats_here: list[list[int]] = [[] for _ in range(count)]
-        self.seats_coming_mib = [0.0] * count
-        self.seat_mhz = [0.0] * count
+        self.replica_place: dict[int, int] = {}
+        self.replica_given_mhz: dict[int, float] = {}
+        self.replicas_here: list[list[int]] = [[] for _ in range(count)]
+        self.replicas_coming_mib = [0.0] * count
+        self.replica_mhz = [0.0] * count
         self.free_mib = list(problem.memory_mib)
         self.places: list[Place | None] = [None] * len(problem.state)
         self.levels = Levels(problem)
@@ -114,10 +114,10 @@ class State:
             mhz[row] = sum(problem.home_mhz[row])
             self.places[row] = home
             if problem.movable[row]:
-                if problem.seat[row]:
-                    self.seat(row, home[0])
-                    self.seat_given[row] = mhz[row]
-                    self.seat_mhz[home[0]] += mhz[row]
+                if problem.is_replica[row]:
+                    self.add_replica(row, home[0])
+                    self.replica_given_mhz[row] = mhz[row]
+                    self.replica_mhz[home[0]] += mhz[row]
                     continue
                 for node in home if len(home) == 1 else set(home):
                     self.here[node].append(row)
@@ -151,11 +151,11 @@ class State:
         owner: list[int] = []
         node: list[int] = []
         for row, place in enumerate(self.places):
-            if place and not (problem.seat[row] and problem.movable[row]):
+            if place and not (problem.is_replica[row] and problem.movable[row]):
                 owner += [row] * len(place)
                 node += place
-        owner += self.seat_place.keys()
-        node += self.seat_place.values()
+        owner += self.replica_place.keys()
+        node += self.replica_place.values()
         where = np.array(node, dtype=np.int64)
         return Crowd(np.array(owner, dtype=np.int64), np.where(where < len(self.here), where, -1))
 
@@ -165,37 +165,37 @@ class State:
 
     # --- instances of web applications ---------------------------------------------------------------------------
 
-    def seat(self, row: int, node: int) -> None:
+    def add_replica(self, row: int, node: int) -> None:
         """An instance of a web application runs on a node from now on; its CPU is `seat_given`."""
         problem = self.problem
-        self.seat_place[row], self.seat_given[row] = node, 0.0
-        self.seats_here[node].append(row)
+        self.replica_place[row], self.replica_given_mhz[row] = node, 0.0
+        self.replicas_here[node].append(row)
         if self.sharing is not None:
-            self.sharing.seat(row, node, 1)
+            self.sharing.add_replica(row, node, 1)
         self.free_mib[node] -= problem.memory[row]
         if problem.home[row] != (node,) or not problem.movable[row]:
-            self.seats_coming_mib[node] += problem.memory[row]
+            self.replicas_coming_mib[node] += problem.memory[row]
             self.moves += problem.movable[row]
 
-    def unseat(self, row: int) -> None:
+    def remove_replica(self, row: int) -> None:
         """An instance of a web application does not run any more."""
-        problem, node = self.problem, self.seat_place.pop(row)
-        self.seats_here[node].remove(row)
-        self.seat_mhz[node] -= self.seat_given.pop(row)
+        problem, node = self.problem, self.replica_place.pop(row)
+        self.replicas_here[node].remove(row)
+        self.replica_mhz[node] -= self.replica_given_mhz.pop(row)
         if self.sharing is not None:
-            self.sharing.seat(row, node, -1)
+            self.sharing.add_replica(row, node, -1)
         self.free_mib[node] += problem.memory[row]
         if problem.home[row] != (node,) or not problem.movable[row]:
-            self.seats_coming_mib[node] -= problem.memory[row]
+            self.replicas_coming_mib[node] -= problem.memory[row]
             self.moves -= problem.movable[row]
 
     # --- what is where -------------------------------------------------------------------------------------------
 
     def place_of(self, row: int) -> Place | None:
         """Where a workload runs, None: nowhere; instances of web applications too."""
-        if row in self.seat_place:
-            return (self.seat_place[row],)
-        return None if self.problem.seat[row] and self.problem.movable[row] else self.places[row]
+        if row in self.replica_place:
+            return (self.replica_place[row],)
+        return None if self.problem.is_replica[row] and self.problem.movable[row] else self.places[row]
 
     def utility(self, row: int) -> float:
         """Predicted utility of a job."""
@@ -213,7 +213,7 @@ class State:
     def idle_mhz(self, node: int) -> float:
         """CPU of the node that nobody is given."""
         used = sum(self.used_mhz(row, node) for row in self.here[node])
-        return self.problem.cpu_mhz[node] - self.seat_mhz[node] - used
+        return self.problem.cpu_mhz[node] - self.replica_mhz[node] - used
 
     def idle_of_all(self) -> Floats:
         """`idle_mhz` of every node, float64[n]."""
@@ -223,7 +223,7 @@ class State:
             return np.array([self.idle_mhz(node) for node in range(len(self.here))])
         nodes = np.repeat(np.arange(len(self.here)), [len(here) for here in self.here])
         used = np.bincount(nodes, self.columns.mhz[np.array(rows, dtype=np.int64)], len(self.here))
-        idle: Floats = problem.columns.cpu_mhz - np.array(self.seat_mhz) - used
+        idle: Floats = problem.columns.cpu_mhz - np.array(self.replica_mhz) - used
         return idle
 
     def start(self, placed: Sequence[tuple[int, int]]) -> None:
@@ -249,8 +249,8 @@ class State:
         """CPU of the node beyond the least that all there must have."""
         limits = self.division.limits
         least = sum(limits(row, node)[0] * (self.places[row] or ()).count(node) for row in self.here[node])
-        seats = sum(limits(row, node)[0] for row in self.seats_here[node])
-        return self.problem.cpu_mhz[node] - least - seats
+        replicas = sum(limits(row, node)[0] for row in self.replicas_here[node])
+        return self.problem.cpu_mhz[node] - least - replicas
 
     def redivide(self) -> None:
         """Divide all CPU anew, see `Division.all`."""
@@ -299,7 +299,7 @@ class State:
                 if gone and problem.suspend_s[row] > longest:
                     longest = problem.suspend_s[row]
             if longest > 0.0:
-                coming = self.seats_coming_mib[node]
+                coming = self.replicas_coming_mib[node]
                 for row in rows:
                     place = places.get(row) or self.places[row] or ()
                     coming += problem.memory[row] * problem.arriving(row, place, node)
@@ -355,7 +355,7 @@ class State:
         """`trial` where all that happens is on one node, and all jobs there and those that come have one instance."""
         problem, jobs, origin = self.problem, self.jobs, self.origin[node]
         moving = (row for row in (*gone, *come) if problem.movable[row])
-        if self.seats_coming_mib[node] or any(problem.home[row] != (node,) for row in moving):
+        if self.replicas_coming_mib[node] or any(problem.home[row] != (node,) for row in moving):
             return self.trial(gone, [(row, (node,), 0.0) for row in come])
         self.trials += 1
         rows = [row for row in self.here[node] if row not in gone]
@@ -526,7 +526,7 @@ class Division:
         state, problem = self.state, self.problem
         if problem.leaving[node]:
             return {row: min(problem.home_mhz[row]) for row in rows}
-        room = problem.cpu_mhz[node] - state.seat_mhz[node]
+        room = problem.cpu_mhz[node] - state.replica_mhz[node]
         given: dict[int, float] = {}
         singles = []
         for row in rows:
@@ -589,7 +589,7 @@ class Division:
         rows, nodes = rows[order], nodes[order]
         least, most = self._bounds(self._core_mhz[nodes], self._most_mhz[nodes], rows)
         count = len(columns.cpu_mhz)
-        room = columns.cpu_mhz - np.array(self.state.seat_mhz) - np.bincount(nodes, least, count)
+        room = columns.cpu_mhz - np.array(self.state.replica_mhz) - np.bincount(nodes, least, count)
         wanted = np.clip(most - least, 0.0, None)
         before = wanted.cumsum() - wanted
         starts = np.searchsorted(nodes, nodes)
@@ -606,7 +606,7 @@ class Division:
     def _with_gangs(self) -> dict[int, float]:
         state, problem = self.state, self.problem
         keep = self._kept()
-        room = [cpu - seats for cpu, seats in zip(problem.cpu_mhz, state.seat_mhz, strict=True)]
+        room = [cpu - replicas for cpu, replicas in zip(problem.cpu_mhz, state.replica_mhz, strict=True)]
         mhz: dict[int, float] = {}
         extra: list[tuple[int, int, float]] = []
         for node, rows in enumerate(state.here):
@@ -640,7 +640,7 @@ class Division:
         while True:
             found: set[int] = set()
             for node, rows in enumerate(state.here):
-                room = problem.cpu_mhz[node] - state.seat_mhz[node]
+                room = problem.cpu_mhz[node] - state.replica_mhz[node]
                 for row in rows:
                     mhz = min(problem.home_mhz[row]) if row in keep else self._of_all_nodes(row)[0]
                     room -= mhz * (state.places[row] or ()).count(node)

@@ -148,7 +148,7 @@ class Web:
 
     def utilities(self) -> dict[int, float]:
         """By row of the applications: what they have now."""
-        given = self.state.seat_given
+        given = self.state.replica_given_mhz
         return {app.row: app.at(app.fixed_mhz + sum(given[row] for row in app.running)) for app in self.apps}
 
     def equalise(self, spare: bool) -> None:
@@ -184,20 +184,20 @@ class Web:
     def _give(self, utility: float, spare: bool) -> None:
         """CPU for the instances so that each application has the utility, as far as it can."""
         problem, state = self.problem, self.state
-        state.seat_mhz = [0.0] * len(state.seat_mhz)
+        state.replica_mhz = [0.0] * len(state.replica_mhz)
         used, least = self._claims
         for app in self.apps:
             for row in app.running:
                 floor = self._limits(row)[0]
-                state.seat_given[row] = floor
-                state.seat_mhz[state.seat_place[row]] += floor
+                state.replica_given_mhz[row] = floor
+                state.replica_mhz[state.replica_place[row]] += floor
         for app in self.apps:
             if not app.running:
                 continue
-            nodes = np.array([state.seat_place[row] for row in app.running])
-            floors = np.array([state.seat_given[row] for row in app.running])
+            nodes = np.array([state.replica_place[row] for row in app.running])
+            floors = np.array([state.replica_given_mhz[row] for row in app.running])
             most = np.array([self._limits(row)[1] for row in app.running])
-            cpu = np.array([problem.cpu_mhz[node] - state.seat_mhz[node] for node in nodes.tolist()])
+            cpu = np.array([problem.cpu_mhz[node] - state.replica_mhz[node] for node in nodes.tolist()])
             hard = np.clip(np.minimum(cpu - least[nodes], most - floors), 0.0, None)
             idle = np.minimum(np.clip(cpu - used[nodes], 0.0, None), hard)
             wanted = max(0.0, app.wants_mhz(math.inf if spare else utility) - float(floors.sum()))
@@ -207,12 +207,12 @@ class Web:
             if wanted > more.sum():
                 more = more + filled(wanted - float(more.sum()), hard - more)
             for row, node, extra in zip(app.running, nodes.tolist(), more.tolist(), strict=True):
-                state.seat_given[row] += extra
-                state.seat_mhz[node] += extra
+                state.replica_given_mhz[row] += extra
+                state.replica_mhz[node] += extra
 
     def _limits(self, row: int) -> tuple[float, float]:
         """Least and most of an instance; one on a node that is being emptied keeps what it has."""
-        node = self.state.seat_place[row]
+        node = self.state.replica_place[row]
         if self.problem.leaving[node]:
             mhz = self.problem.home_mhz[row][0]
             return mhz, mhz
@@ -248,8 +248,8 @@ class Web:
                     low, high = self._limits_at(row, node)
                     mhz = min(state.idle_mhz(node), high)
                     if mhz >= max(low, LEAST_MHZ) and self._start(app, row, node):
-                        state.seat_given[row] = mhz
-                        state.seat_mhz[node] += mhz
+                        state.replica_given_mhz[row] = mhz
+                        state.replica_mhz[node] += mhz
                         break
 
     def _spots(self, app: App, least_mhz: float) -> list[int]:
@@ -273,8 +273,8 @@ class Web:
     def _nodes(self, app: App) -> Iterator[int]:
         """Where instances of the application are, those that cannot be changed too."""
         for row in app.rows:
-            if row in self.state.seat_place:
-                yield self.state.seat_place[row]
+            if row in self.state.replica_place:
+                yield self.state.replica_place[row]
             elif self.problem.state[row] == RUNNING:
                 yield from self.problem.home[row]
 
@@ -283,7 +283,7 @@ class Web:
             row
             for row in app.rows
             if self.problem.may_start[row]
-            and row not in self.state.seat_place
+            and row not in self.state.replica_place
             and row not in self.state.rules.contradictions
         ]
 
@@ -293,12 +293,12 @@ class Web:
     def _start(self, app: App, row: int, node: int) -> bool:
         if self.state.rules.clashes(row, (node,), self.state.place_of):
             return False
-        self.state.seat(row, node)
+        self.state.add_replica(row, node)
         app.running.append(row)
         return True
 
     def _stop(self, app: App, row: int) -> None:
-        self.state.unseat(row)
+        self.state.remove_replica(row)
         app.running.remove(row)
 
     def move_to_idle(self) -> None:
@@ -306,10 +306,10 @@ class Web:
         state = self.state
         for app in self.apps:
             for row in list(app.running):
-                if not self.problem.leaving[state.seat_place[row]] or self._stays(row):
+                if not self.problem.leaving[state.replica_place[row]] or self._stays(row):
                     continue
-                node, mhz = state.seat_place[row], state.seat_given[row]
-                state.unseat(row)
+                node, mhz = state.replica_place[row], state.replica_given_mhz[row]
+                state.remove_replica(row)
                 refuges = self._refuges(app, row)
                 if not refuges and self._is_spare(app):
                     app.running.remove(row)
@@ -319,9 +319,9 @@ class Web:
                 least_mhz, full_mhz = self._limits_at(row, -at)
                 if idle and most_mhz >= max(least_mhz, LEAST_MHZ, _WORTH * full_mhz):
                     node, mhz = -at, most_mhz
-                state.seat(row, node)
-                state.seat_given[row] = mhz
-                state.seat_mhz[node] += mhz
+                state.add_replica(row, node)
+                state.replica_given_mhz[row] = mhz
+                state.replica_mhz[node] += mhz
 
     def _is_spare(self, app: App) -> bool:
         """Whether one of its instances may be stopped."""
@@ -351,8 +351,8 @@ class Web:
         for row in list(app.running):
             if self._stays(row):
                 continue
-            was = state.seat_place[row]
-            state.unseat(row)
+            was = state.replica_place[row]
+            state.remove_replica(row)
             spots = [
                 (-min(state.spare_mhz(node), state.division.limits(row, node)[1]), node)
                 for node in self._refuges(app, row)
@@ -360,12 +360,14 @@ class Web:
             if not spots and self.problem.leaving[was] and self._is_spare(app):
                 app.running.remove(row)  # stopped: the node is to become empty
                 continue
-            state.seat(row, min(spots)[1] if spots else was)
+            state.add_replica(row, min(spots)[1] if spots else was)
 
     def _at_most(self, app: App) -> None:
         most = self.problem.snapshot.web.max_instances.item(app.row)
         while app.running and self._count(app) > most:
-            self._stop(app, max(app.running, key=lambda row: (-self.state.spare_mhz(self.state.seat_place[row]), row)))
+            self._stop(
+                app, max(app.running, key=lambda row: (-self.state.spare_mhz(self.state.replica_place[row]), row))
+            )
 
     def _at_least(self, app: App) -> None:
         least = self.problem.snapshot.web.min_instances.item(app.row)
@@ -387,7 +389,7 @@ class Web:
         if not short and not before < app.at(math.inf) - tolerance:
             return False
         spots = self._spots(app, 0.0 if short else _WORTH)
-        given = sum(self.state.seat_given[row] for row in app.running)
+        given = sum(self.state.replica_given_mhz[row] for row in app.running)
         missing = app.wants_mhz(self.target if short else math.inf) - given
         started: list[int] = []
         for row, node in zip(self._waiting(app)[: most - self._count(app)], spots, strict=False):
@@ -418,10 +420,10 @@ class Web:
             needed = app.wants_mhz(app.at(math.inf)) * _SPARE
             if not math.isfinite(needed):
                 continue
-            can = {row: min(state.spare_mhz(state.seat_place[row]), self._limits(row)[1]) for row in app.running}
+            can = {row: min(state.spare_mhz(state.replica_place[row]), self._limits(row)[1]) for row in app.running}
             total = sum(can.values())
             for row in sorted(app.running, key=can.__getitem__):
-                node = state.seat_place[row]
+                node = state.replica_place[row]
                 room = state.free_mib[node] + self.problem.memory[row]
                 if total - can[row] >= needed and allowed[node] and room * (1.0 + SLACK) >= memory_mib:
                     self._stop(app, row)

@@ -312,7 +312,7 @@ def test_an_analyser_that_nobody_knows_tells_nothing() -> None:
 def test_an_application_without_a_goal_needs_nodes_for_its_instances(placement: str) -> None:
     """Given an application without flows that is to have three instances, then it has three nodes, though nothing
     predicts how it would do with fewer."""
-    seats = [WorkRow(f"shop#{index}", work_mcycles=0.0, memory_mib=100.0, app=0) for index in range(4)]
-    seen = cluster(nodes=5, jobs=seats, powers=power(5))
+    replicas = [WorkRow(f"shop#{index}", work_mcycles=0.0, memory_mib=100.0, app=0) for index in range(4)]
+    seen = cluster(nodes=5, jobs=replicas, powers=power(5))
     web = WebColumns(("shop",), np.array([3]), np.array([3]), np.array([np.inf]), np.array([1.0]))
     assert len(in_service(replace(seen, web=web), placement)) == 3

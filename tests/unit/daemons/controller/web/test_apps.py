@@ -71,7 +71,7 @@ def decide(desk: ControllerHarness, *changes: tuple[str, ChangeKind, str]) -> li
 
 
 def test_what_must_run_is_started_and_no_more() -> None:
-    """Given an application of 1 to 3 instances, then one VM is started; its name is that of the seat."""
+    """Given an application of 1 to 3 instances, then one VM is started; its name is that of the replica."""
     desk = led()
     assert desk.ask(SubmitWeb("r", shop())).done
     (order,) = desk.obey()
@@ -129,7 +129,7 @@ def test_no_job_may_have_the_name_of_an_application_or_pass_for_an_instance() ->
 
 
 def test_more_and_fewer_instances() -> None:
-    """Seats that are too many go when nothing runs in them; a number that is free again is used again."""
+    """Replicas that are too many go when nothing runs in them; a number that is free again is used again."""
     desk = led()
     desk.ask(SubmitWeb("r1", shop(least=2)))
     desk.obey()
@@ -267,7 +267,7 @@ def test_a_drained_node_is_left_by_moving() -> None:
     assert [(action.kind, action.vm) for action in moved] == [(ActionKind.MIGRATE, "shop#0")]
 
 
-def test_spare_seats_are_no_reason_to_decide() -> None:
+def test_spare_replicas_are_no_reason_to_decide() -> None:
     """Between cycles nothing is computed for them, or every small thing would cost a decision."""
     desk = led()
     desk.ask(SubmitWeb("r", shop()))
@@ -342,7 +342,7 @@ def test_a_new_leader_goes_on_with_the_applications() -> None:
     assert after.ask(SubmitWeb("again", shop("gone", least=0))).done
 
 
-def test_seats_without_an_application_are_ended() -> None:
+def test_replicas_without_an_application_are_ended() -> None:
     """Nothing of a store that lost the application's own record runs on unseen."""
     desk = led()
     desk.ask(SubmitWeb("r", shop()))

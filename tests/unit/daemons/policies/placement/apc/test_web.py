@@ -26,7 +26,7 @@ def _job(name: str, goal_s: float, needs_s: float = 1200.0, **more: Any) -> Work
     return WorkRow(name, goal_s=NOW_S + goal_s, **values)
 
 
-def _seat(index: int, node: int | None = None, mhz: float = 500.0, app: int = 0) -> WorkRow:
+def _replica(index: int, node: int | None = None, mhz: float = 500.0, app: int = 0) -> WorkRow:
     row = WorkRow(f"web#{index}", memory_mib=1000.0, max_mhz=4000.0, vcpus=4, work_mcycles=0.0, app=app)
     return row if node is None else replace(row, state=RUNNING, places=((node, mhz),))
 
@@ -40,8 +40,8 @@ def _seen(
     **more: Any,
 ) -> Snapshot:
     """One application of as many instances as there are rows: t / goal = 0.1 + 500 / (w - load)."""
-    one, none, seats = np.ones(1), np.zeros(1), sum(row.app == 0 for row in rows)
-    web = WebColumns(("web",), np.array([least]), np.array([seats]), one * most_mhz, one)
+    one, none, replicas = np.ones(1), np.zeros(1), sum(row.app == 0 for row in rows)
+    web = WebColumns(("web",), np.array([least]), np.array([replicas]), one * most_mhz, one)
     form = (ModelForm.SHIFTED_HYPERBOLA,)
     fixed = (none > 0, form, one * 0.1, one * 500.0, one * load_mhz, none, none)
     flows = FlowColumns(("requests",), np.array([0]), one, none, *fixed)
@@ -66,7 +66,7 @@ def _utility(decision: PlacementDecision, name: str) -> float:
 @pytest.mark.parametrize("goal_s", [2000.0, 2500.0, 4000.0, 8000.0])
 def test_web_and_jobs_meet_where_both_could_use_more(goal_s: float) -> None:
     jobs = [_job(f"j{at}", goal_s, state=RUNNING, places=((0, 1000.0),)) for at in range(3)]
-    decision = _decide(_seen([NODE], [_seat(0, 0, 1000.0), *jobs], load_mhz=800.0))
+    decision = _decide(_seen([NODE], [_replica(0, 0, 1000.0), *jobs], load_mhz=800.0))
     outlook = decision.outlook
     assert outlook is not None
     assert outlook.level is not None
@@ -75,7 +75,7 @@ def test_web_and_jobs_meet_where_both_could_use_more(goal_s: float) -> None:
 
 
 def test_what_jobs_leave_idle_goes_to_the_web() -> None:
-    decision = _decide(_seen([NODE], [_seat(0, 0, 1000.0), _job("j", 2500.0, state=RUNNING, places=((0, 1000.0),))]))
+    decision = _decide(_seen([NODE], [_replica(0, 0, 1000.0), _job("j", 2500.0, state=RUNNING, places=((0, 1000.0),))]))
     (change,) = decision.changes
     assert (change.workload, change.kind) == ("web#0", ChangeKind.RESIZE)
     assert change.allotments[0].cpu_mhz == pytest.approx(3000.0)
@@ -83,13 +83,15 @@ def test_what_jobs_leave_idle_goes_to_the_web() -> None:
 
 
 def test_nothing_is_gained_above_the_most_that_helps() -> None:
-    decision = _decide(_seen([NODE], [_seat(0, 0, 1000.0)], most_mhz=2000.0))
+    decision = _decide(_seen([NODE], [_replica(0, 0, 1000.0)], most_mhz=2000.0))
     assert _changes(decision)["web#0"].allotments[0].cpu_mhz == pytest.approx(2000.0)
 
 
 def test_a_loaded_application_gets_more_instances_on_other_nodes() -> None:
     nodes = [replace(NODE, name=f"n{at}") for at in range(3)]
-    decision = _decide(_seen(nodes, [_seat(0, 0, 4000.0), _seat(1), _seat(2)], load_mhz=5000.0, most_mhz=8000.0))
+    decision = _decide(
+        _seen(nodes, [_replica(0, 0, 4000.0), _replica(1), _replica(2)], load_mhz=5000.0, most_mhz=8000.0)
+    )
     started = [change for change in decision.changes if change.kind is ChangeKind.START]
     assert {change.allotments[0].node for change in started} <= {"n1", "n2"}
     assert len({change.allotments[0].node for change in started}) == len(started) >= 1
@@ -98,21 +100,21 @@ def test_a_loaded_application_gets_more_instances_on_other_nodes() -> None:
 
 def test_instances_that_would_not_help_are_refused_for_want_of_demand() -> None:
     nodes = [NODE, replace(NODE, name="n1")]
-    decision = _decide(_seen(nodes, [_seat(0, 0, 2000.0), _seat(1)], load_mhz=10.0, most_mhz=2000.0))
+    decision = _decide(_seen(nodes, [_replica(0, 0, 2000.0), _replica(1)], load_mhz=10.0, most_mhz=2000.0))
     assert not decision.changes
     assert {refusal.workload: refusal.reason.code for refusal in decision.refusals} == {"web#1": ReasonCode.NO_DEMAND}
 
 
 def test_as_many_as_must_run_are_started() -> None:
     nodes = [replace(NODE, name=f"n{at}") for at in range(3)]
-    decision = _decide(_seen(nodes, [_seat(at) for at in range(3)], load_mhz=1.0, most_mhz=10.0, least=2))
+    decision = _decide(_seen(nodes, [_replica(at) for at in range(3)], load_mhz=1.0, most_mhz=10.0, least=2))
     assert [change.kind for change in decision.changes] == [ChangeKind.START] * 2
 
 
 def test_an_instance_gives_way_to_a_job_that_finds_no_memory() -> None:
     """Two instances where one will do; the job needs the memory of one."""
     nodes = [replace(NODE, memory_mib=1000.0), replace(NODE, name="n1", memory_mib=1000.0)]
-    rows = [_seat(0, 0, 1000.0), _seat(1, 1, 1000.0), _job("j", 5000.0)]
+    rows = [_replica(0, 0, 1000.0), _replica(1, 1, 1000.0), _job("j", 5000.0)]
     seen = _seen(nodes, rows, load_mhz=100.0, most_mhz=2000.0)
     changes = _changes(_decide(seen))
     assert changes["j"].kind is ChangeKind.START
@@ -123,7 +125,7 @@ def test_an_instance_gives_way_to_a_job_that_finds_no_memory() -> None:
 
 def test_more_than_may_run_are_stopped() -> None:
     nodes = [NODE, replace(NODE, name="n1")]
-    seen = _seen(nodes, [_seat(0, 0), _seat(1, 1)], least=0)
+    seen = _seen(nodes, [_replica(0, 0), _replica(1, 1)], least=0)
     seen = replace(seen, web=replace(seen.web, max_instances=np.array([1])))
     kinds = [change.kind for change in _decide(seen).changes]
     assert kinds.count(ChangeKind.STOP) == 1
@@ -131,7 +133,7 @@ def test_more_than_may_run_are_stopped() -> None:
 
 def test_an_instance_leaves_a_draining_node() -> None:
     nodes = [replace(NODE, draining=True, schedulable=False), replace(NODE, name="n1")]
-    (change,) = _decide(_seen(nodes, [_seat(0, 0, 1000.0)], most_mhz=1000.0)).changes
+    (change,) = _decide(_seen(nodes, [_replica(0, 0, 1000.0)], most_mhz=1000.0)).changes
     assert (change.kind, change.allotments[0].node) == (ChangeKind.MIGRATE, "n1")
     assert change.reason.code is ReasonCode.DRAIN
 
@@ -139,13 +141,13 @@ def test_an_instance_leaves_a_draining_node() -> None:
 def test_between_cycles_an_instance_leaves_a_draining_node_for_idle_cpu() -> None:
     nodes = [replace(NODE, draining=True, schedulable=False), replace(NODE, name="n1"), replace(NODE, name="n2")]
     busy = _job("j", 9000.0, state=RUNNING, max_mhz=4000.0, vcpus=4, places=((1, 3500.0),))
-    seen = _seen(nodes, [busy, _seat(0, 0, 1000.0)], most_mhz=1000.0, at_cycle=False)
+    seen = _seen(nodes, [busy, _replica(0, 0, 1000.0)], most_mhz=1000.0, at_cycle=False)
     (change,) = _decide(seen).changes
     assert (change.workload, change.kind, change.reason.code) == ("web#0", ChangeKind.MIGRATE, ReasonCode.DRAIN)
     (given,) = change.allotments
     assert given.node == "n2"
     assert given.cpu_mhz == pytest.approx(4000.0)
-    full = _seen(nodes[:2], [replace(busy, places=((1, 4000.0),)), _seat(0, 0, 1000.0)], at_cycle=False)
+    full = _seen(nodes[:2], [replace(busy, places=((1, 4000.0),)), _replica(0, 0, 1000.0)], at_cycle=False)
     decision = _decide(full)
     assert not decision.changes
     assert [(one.workload, one.reason.code) for one in decision.refusals] == [("web#0", ReasonCode.NO_CPU)]
@@ -153,11 +155,11 @@ def test_between_cycles_an_instance_leaves_a_draining_node_for_idle_cpu() -> Non
 
 def test_between_cycles_web_applications_are_left_alone() -> None:
     nodes = [NODE, replace(NODE, name="n1")]
-    assert not _decide(_seen(nodes, [_seat(0, 0, 100.0), _seat(1)], at_cycle=False)).changes
+    assert not _decide(_seen(nodes, [_replica(0, 0, 100.0), _replica(1)], at_cycle=False)).changes
 
 
 def test_figures_that_make_no_sense_leave_the_application_and_the_rest_is_placed() -> None:
-    seen = _seen([NODE], [_seat(0, 0, 1000.0), _job("j", 5000.0)])
+    seen = _seen([NODE], [_replica(0, 0, 1000.0), _job("j", 5000.0)])
     seen = replace(seen, flows=replace(seen.flows, c_mhz_s=np.array([np.nan])))
     assert _changes(_decide(seen))["j"].kind is ChangeKind.START
 
@@ -175,12 +177,12 @@ def test_the_fewest_instances_start_between_cycles_where_cpu_is_idle() -> None:
         _job(f"j{i}", 9000.0, state=RUNNING, max_mhz=4000.0, vcpus=4, places=((i, 4000.0 - 700.0 * i),))
         for i in range(2)
     ]
-    seen = _seen(nodes[:2], [*busy, *(_seat(index) for index in range(3))], least=2, at_cycle=False)
+    seen = _seen(nodes[:2], [*busy, *(_replica(index) for index in range(3))], least=2, at_cycle=False)
     found = _changes(_decide(seen))
     assert set(found) == {"web#0"}
     assert (found["web#0"].kind, found["web#0"].allotments[0].node) == (ChangeKind.START, "n1")
     assert found["web#0"].allotments[0].cpu_mhz == pytest.approx(700.0)
     assert _changes(_decide(seen, event_driven_start=False)) == {}
-    roomy = _seen(nodes, [*busy, *(_seat(index) for index in range(3))], least=2, at_cycle=False)
+    roomy = _seen(nodes, [*busy, *(_replica(index) for index in range(3))], least=2, at_cycle=False)
     given = {name: change.allotments[0] for name, change in _changes(_decide(roomy)).items()}
     assert {name: one.node for name, one in given.items()} == {"web#0": "n2", "web#1": "n1"}

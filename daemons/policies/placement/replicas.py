@@ -12,7 +12,7 @@ from shared.policy_api.decision import Change, ChangeKind, Reason, ReasonCode
 from shared.policy_api.snapshot import Ints, WorkloadState
 
 
-def fill_seats(room: FreeCapacity, changes: list[Change], refused: dict[int, Reason]) -> None:
+def start_missing_replicas(room: FreeCapacity, changes: list[Change], refused: dict[int, Reason]) -> None:
     """START waiting instances of every web application that runs fewer than its minimum, each on the first node that
     fits and has none; before any job is placed, after `drain`, whose outcome `changes` and `refused` are extended.
 
@@ -21,10 +21,10 @@ def fill_seats(room: FreeCapacity, changes: list[Change], refused: dict[int, Rea
     work = room.snapshot.workloads
     if not room.snapshot.web.names:
         return
-    seats = (work.app >= 0).nonzero()[0]
+    replicas = (work.app >= 0).nonzero()[0]
     homes = _homes(room, changes)
     running = work.state == WorkloadState.RUNNING.value
-    for app in sorted(set(work.app[seats].tolist())):
+    for app in sorted(set(work.app[replicas].tolist())):
         of_app = work.app == app
         rows, at_once = screen(room.snapshot, (of_app & ~running).nonzero()[0])
         refused.update(at_once)

@@ -19,7 +19,9 @@ RUNNING = WorkloadState.RUNNING
 POLICIES = ["first-fit", "edf"]
 
 
-def seat(index: int, state: WorkloadState = WorkloadState.WAITING, node: int | None = None, **fields: Any) -> WorkRow:
+def replica(
+    index: int, state: WorkloadState = WorkloadState.WAITING, node: int | None = None, **fields: Any
+) -> WorkRow:
     """Instance `index` of the application in row 0, running where a node is given."""
     places = () if node is None else ((node, 1000.0),)
     state = state if node is None else RUNNING
@@ -48,7 +50,7 @@ def made(decision: PlacementDecision) -> dict[str, tuple[str, list[str]]]:
 def test_the_fewest_are_started_before_any_job_and_the_others_left(policy: str) -> None:
     """Given room for two VMs and a minimum of two, then the job waits, whatever its goal."""
     nodes = [NodeRow("n0", cores=1), NodeRow("n1", cores=1)]
-    rows = [WorkRow("job", goal_s=1.0), *(seat(index) for index in range(4))]
+    rows = [WorkRow("job", goal_s=1.0), *(replica(index) for index in range(4))]
     decision = decide(policy, seen(nodes, rows, least=2))
     assert made(decision) == {"shop#0": ("start", ["n0"]), "shop#1": ("start", ["n1"])}
     reasons = {refusal.workload: refusal.reason for refusal in decision.refusals}
@@ -60,14 +62,14 @@ def test_the_fewest_are_started_before_any_job_and_the_others_left(policy: str) 
 def test_what_runs_counts_and_bars_its_node(policy: str) -> None:
     """Given one instance on the first node, then the second goes elsewhere, although the first node has room."""
     nodes = [NodeRow("n0"), NodeRow("n1"), NodeRow("n2")]
-    decision = decide(policy, seen(nodes, [seat(0), seat(1, node=0), seat(2)], least=2))
+    decision = decide(policy, seen(nodes, [replica(0), replica(1, node=0), replica(2)], least=2))
     assert made(decision) == {"shop#0": ("start", ["n1"])}
 
 
 @pytest.mark.parametrize("policy", POLICIES)
 def test_too_few_nodes_is_said(policy: str) -> None:
     """Given one node for two instances, then the second is refused with the number of nodes."""
-    decision = decide(policy, seen([NodeRow("n0")], [seat(0), seat(1)], least=2))
+    decision = decide(policy, seen([NodeRow("n0")], [replica(0), replica(1)], least=2))
     assert made(decision) == {"shop#0": ("start", ["n0"])}
     (refusal,) = decision.refusals
     assert refusal.reason == Reason(ReasonCode.TOO_FEW_NODES, (("needed_nodes", 1.0), ("nodes", 0.0)))
@@ -76,7 +78,7 @@ def test_too_few_nodes_is_said(policy: str) -> None:
 @pytest.mark.parametrize("policy", POLICIES)
 def test_more_than_the_fewest_stay_and_are_never_resized(policy: str) -> None:
     """Given more instances than the minimum, with little CPU, then nothing is done about them."""
-    decision = decide(policy, seen([NodeRow("n0"), NodeRow("n1")], [seat(0, node=0), seat(1, node=1)], least=1))
+    decision = decide(policy, seen([NodeRow("n0"), NodeRow("n1")], [replica(0, node=0), replica(1, node=1)], least=1))
     assert not decision.changes
     assert not decision.refusals
 
@@ -84,7 +86,7 @@ def test_more_than_the_fewest_stay_and_are_never_resized(policy: str) -> None:
 @pytest.mark.parametrize("policy", POLICIES)
 def test_an_instance_with_a_bad_profile_is_refused_alone(policy: str) -> None:
     """Given one that is fixed and one with a NaN, then the third is started."""
-    rows = [seat(0, fixed=True), seat(1, memory_mib=math.nan), seat(2)]
+    rows = [replica(0, fixed=True), replica(1, memory_mib=math.nan), replica(2)]
     decision = decide(policy, seen([NodeRow("n0")], rows, least=1))
     assert list(made(decision)) == ["shop#2"]
     codes = {refusal.workload: refusal.reason.code for refusal in decision.refusals}
@@ -93,10 +95,10 @@ def test_an_instance_with_a_bad_profile_is_refused_alone(policy: str) -> None:
 
 def test_no_goal_takes_an_instances_place() -> None:
     """Given a full node, then EDF suspends the job without a goal and never the web application."""
-    rows = [seat(0, node=0), WorkRow("idle", RUNNING, places=((0, 1000.0),)), WorkRow("a", goal_s=5000.0)]
+    rows = [replica(0, node=0), WorkRow("idle", RUNNING, places=((0, 1000.0),)), WorkRow("a", goal_s=5000.0)]
     decision = decide("edf", seen([NodeRow("n0", cores=2)], rows, least=1))
     assert {name: kind for name, (kind, _) in made(decision).items()} == {"idle": "suspend", "a": "start"}
-    rows[1] = seat(1, node=0)
+    rows[1] = replica(1, node=0)
     assert not decide("edf", seen([NodeRow("n0", cores=2)], rows, least=1)).changes
 
 
@@ -104,7 +106,7 @@ def test_no_goal_takes_an_instances_place() -> None:
 def test_draining_keeps_them_apart(policy: str) -> None:
     """Given two draining nodes and one free besides that of a third instance, then one moves and one stays."""
     nodes = [NodeRow("n0", draining=True), NodeRow("n1", draining=True), NodeRow("n2"), NodeRow("n3")]
-    rows = [seat(0, node=0), seat(1, node=1), seat(2, node=2), seat(3)]
+    rows = [replica(0, node=0), replica(1, node=1), replica(2, node=2), replica(3)]
     decision = decide(policy, seen(nodes, rows, least=4))
     assert made(decision) == {"shop#0": (ChangeKind.MIGRATE.value, ["n3"])}
     assert {refusal.workload for refusal in decision.refusals} == {"shop#1", "shop#3"}
