@@ -24,7 +24,7 @@ from shared.ports.bus import Bus
 from shared.protocol import topology
 from shared.protocol.codec import decode, encode
 from shared.protocol.messages import Probe
-from shared.runtime.connection_thread import Link
+from shared.runtime.connection_thread import ConnectionSpec
 from sim_backend.fakes.store import MemoryStore
 from tests.integration.private_broker import PrivateBroker
 
@@ -217,7 +217,7 @@ def _leading(url: str, load: Load) -> Iterator[_Running]:
         bus.consume(topology.CONTROLLER_QUEUE, PREFETCH)
         buses.append(bus)
 
-    link = Link(lambda: connect(url), set_up, frozenset({queue.name}))
+    link = ConnectionSpec(lambda: connect(url), set_up, frozenset({queue.name}))
     shell = ControllerShell(core, link, store, _NoDecider(), seed=1, clock=_StandingClock())
     thread = threading.Thread(target=shell.run, daemon=True)
     thread.start()

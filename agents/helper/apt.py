@@ -17,7 +17,7 @@ from pathlib import Path
 
 from agents.helper.errors import Failure, Refusal
 from agents.helper.policy import Policy
-from agents.helper.request import Wanted
+from agents.helper.request import PackageRequest
 
 ENVIRONMENT = {
     "PATH": "/usr/sbin:/usr/bin:/sbin:/bin",
@@ -43,7 +43,7 @@ class Installed:
 
 
 def install(
-    wanted: Sequence[Wanted], policy: Policy, folder: Path, variables: Mapping[str, str] = ENVIRONMENT
+    wanted: Sequence[PackageRequest], policy: Policy, folder: Path, variables: Mapping[str, str] = ENVIRONMENT
 ) -> Installed:
     """Have these packages installed; `folder`, root's alone, is where their files are kept meanwhile. Raises Refusal
     while nothing has been changed, else Failure."""
@@ -86,7 +86,7 @@ class Apt:
         status, _, version = asked.stdout.partition("|")
         return version if asked.returncode == 0 and status.strip() == "ii" else ""
 
-    def present(self, package: Wanted) -> str:
+    def present(self, package: PackageRequest) -> str:
         """The version that is installed if it is the one wanted, else "". Where a source still has that version, its
         digest counts too; where none has, the version alone."""
         version = self.version(package.name)
@@ -98,7 +98,7 @@ class Apt:
             return version if package.version else ""
         return version if digest[1] == package.sha256 else ""
 
-    def fetched(self, package: Wanted, update: bool) -> str:
+    def fetched(self, package: PackageRequest, update: bool) -> str:
         """The package's file, downloaded, checked, and out of reach of whoever downloaded it."""
         name = f"{package.name}={package.version}" if package.version else package.name
         got = self._download(name)

@@ -20,7 +20,7 @@ DIGEST = re.compile(r"[0-9a-f]{64}")
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class PackageRequest:
     """A package that is to be installed; version "": whichever the sources have. sha256: of its file."""
 
     name: str
@@ -32,7 +32,7 @@ class Wanted:
 class Request:
     """What is to be installed, within how many seconds."""
 
-    install: tuple[Wanted, ...]
+    install: tuple[PackageRequest, ...]
     limit_s: float
 
 
@@ -77,10 +77,10 @@ def parsed(line: bytes) -> Request:
     return Request(wanted, min(limit_s, LIMIT_S_MAX))
 
 
-def _wanted(entry: Any) -> Wanted:
+def _wanted(entry: Any) -> PackageRequest:
     if not isinstance(entry, dict) or set(entry) != {"name", "version", "sha256"}:
         raise Refusal('a package is not {"name": ..., "version": ..., "sha256": ...}')
     for key, form in (("name", NAME), ("version", VERSION), ("sha256", DIGEST)):
         if not isinstance(entry[key], str) or not form.fullmatch(entry[key]):
             raise Refusal(f"{key} of a package is not valid")
-    return Wanted(entry["name"], entry["version"], entry["sha256"])
+    return PackageRequest(entry["name"], entry["version"], entry["sha256"])

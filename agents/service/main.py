@@ -31,7 +31,7 @@ from shared.ports.agent import Hypervisor, Journal, Sampler, SetupDriver
 from shared.ports.bus import Bus
 from shared.protocol import topology
 from shared.runtime import startup
-from shared.runtime.connection_thread import Link
+from shared.runtime.connection_thread import ConnectionSpec
 from shared.runtime.shell import BEGIN_ANEW, Shell, StartableCore, Times
 from shared.runtime.systemd_notify import Notifier
 from shared.values.nodes import Node, NodeSample, SleepMode
@@ -90,7 +90,7 @@ class AgentShell(Shell):
         self,
         node: str,
         core: StartableCore,
-        link: Link,
+        link: ConnectionSpec,
         hypervisor: Hypervisor,
         sampler: Sampler,
         journal: GroupJournal,
@@ -228,9 +228,9 @@ class AgentShell(Shell):
 # --- the composition root ------------------------------------------------------------------------------------------
 
 
-def link_of(node: str, connect: startup.Connect) -> Link:
+def link_of(node: str, connect: startup.Connect) -> ConnectionSpec:
     """An agent's link: it reads its own queue, which `trimtab nodes add` makes."""
-    return Link(connect, lambda bus: _set_up(bus, node))
+    return ConnectionSpec(connect, lambda bus: _set_up(bus, node))
 
 
 def _set_up(bus: Bus, node: str) -> None:

@@ -345,7 +345,7 @@ class Costs:
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class RetentionDays:
     """Days that history is kept; jobs count from when they were over. Samples of five minutes become hourly ones after
     `fine_samples_days`. `snapshots_mib`: of what decisions were computed from, oldest first (0: no bound)."""
 
@@ -371,7 +371,7 @@ class StoreFile:
     url: StoreUrl = field(default="sqlite:////var/lib/trimtab-controller/controller.db", repr=False)
     password_file: SecretFile = ""
     record_snapshots: bool = True
-    retention: Kept = field(default_factory=Kept)
+    retention: RetentionDays = field(default_factory=RetentionDays)
 
 
 @dataclass(frozen=True, slots=True)

@@ -59,7 +59,7 @@ class ProfileParams:
             raise InvalidValue("jobs_min", self.jobs_min, "a whole number, 1 or above")
 
 
-class Standing(StrEnum):
+class JobProfileStatus(StrEnum):
     """Whether there is an estimate."""
 
     ESTIMATED = "estimated"
@@ -86,7 +86,7 @@ class Quantity:
 class JobProfile:
     """What a job of the class needs per instance, from so many jobs, worth `effective` of equal weight."""
 
-    standing: Standing
+    standing: JobProfileStatus
     work_mcycles: Quantity
     max_mhz: Quantity
     memory_mib: Quantity
@@ -101,13 +101,15 @@ def profile_of(jobs: Sequence[FinishedJob], params: ProfileParams | None = None)
     """The profile of a class by its jobs, oldest first; `NOT_ENOUGH` with their number where there are too few."""
     params = params or ProfileParams()
     if len(jobs) < params.jobs_min:
-        return JobProfile(Standing.NOT_ENOUGH, NOTHING_KNOWN, NOTHING_KNOWN, NOTHING_KNOWN, len(jobs), float(len(jobs)))
+        return JobProfile(
+            JobProfileStatus.NOT_ENOUGH, NOTHING_KNOWN, NOTHING_KNOWN, NOTHING_KNOWN, len(jobs), float(len(jobs))
+        )
     weights = 0.5 ** (np.arange(len(jobs) - 1, -1, -1) / params.half_life)
     effective = float(weights.sum() ** 2 / (weights**2).sum())
     columns = np.array([(job.work_mcycles, job.max_mhz, job.memory_mib) for job in jobs])
     wanted = (params.work_quantile, params.speed_quantile, params.memory_quantile)
     work, speed, memory = (_quantity(columns[:, k], weights, quantile, effective) for k, quantile in enumerate(wanted))
-    return JobProfile(Standing.ESTIMATED, work, speed, memory, len(jobs), effective)
+    return JobProfile(JobProfileStatus.ESTIMATED, work, speed, memory, len(jobs), effective)
 
 
 def _quantity(values: Floats, weights: Floats, quantile: float, effective: float) -> Quantity:

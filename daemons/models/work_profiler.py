@@ -69,7 +69,7 @@ class WorkWindows:
     samples: tuple[UsageSample, ...] = ()
 
 
-class Standing(StrEnum):
+class WorkEstimateStatus(StrEnum):
     """How far an estimate can be used."""
 
     ESTIMATED = "estimated"
@@ -93,7 +93,7 @@ class WorkEstimate:
     """The estimates of an application's flows, in order. background_mhz: per instance, 0 where not `background_known`.
     noise_mhz: typical residual of a window. samples: windows used."""
 
-    standing: Standing
+    standing: WorkEstimateStatus
     flows: tuple[FlowWork, ...]
     background_mhz: float
     background_known: bool
@@ -116,7 +116,7 @@ def estimate(windows: WorkWindows) -> WorkEstimate:
             FlowWork(name, math.nan, math.inf, int((rates[:, row] > 0.0).sum()))
             for row, name in enumerate(windows.flows)
         )
-        return WorkEstimate(Standing.NOT_ENOUGH, nothing, 0.0, False, math.nan, len(samples))
+        return WorkEstimate(WorkEstimateStatus.NOT_ENOUGH, nothing, 0.0, False, math.nan, len(samples))
     # Means over longer windows are surer: their variance falls with the length.
     lengths = np.sqrt([sample.window_s for sample in samples])
     lengths /= lengths.mean()
@@ -124,7 +124,7 @@ def estimate(windows: WorkWindows) -> WorkEstimate:
     half = errors * float(stdtrit(len(samples) - design.shape[1], 0.975))
     half[_entangled(design)] = np.inf
     flows = _flows(windows.flows, rates, seen, work, half)
-    standing = Standing.ESTIMATED if np.isfinite(half).all() else Standing.NOT_APART
+    standing = WorkEstimateStatus.ESTIMATED if np.isfinite(half).all() else WorkEstimateStatus.NOT_APART
     return WorkEstimate(standing, flows, float(work[-1]) if known else 0.0, known, noise, len(samples))
 
 

@@ -19,7 +19,7 @@ from daemons.store.reading_rows import (
     EventCount,
     JobFigures,
     JobRow,
-    Kept,
+    StoredSpans,
 )
 from daemons.values import text_format
 from daemons.values.records.assurance import AssuranceRecord
@@ -55,7 +55,7 @@ class History:
     from_s: float
     to_s: float
     zone: str
-    kept: Kept
+    kept: StoredSpans
     decisions: tuple[DecisionRow, ...]
     looked_at: int
     worst: tuple[Worst, ...]

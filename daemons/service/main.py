@@ -47,7 +47,7 @@ from shared.ports.plugins import find_policy
 from shared.protocol import topology
 from shared.protocol.messages import Happened
 from shared.runtime import startup
-from shared.runtime.connection_thread import Buried, Link
+from shared.runtime.connection_thread import Buried, ConnectionSpec
 from shared.runtime.lanes import Lane
 from shared.runtime.shell import Shell, Times
 from shared.runtime.systemd_notify import Notifier
@@ -132,7 +132,7 @@ class ControllerShell(Shell):
     def __init__(
         self,
         core: Controller,
-        link: Link,
+        link: ConnectionSpec,
         store: Store,
         decider: Decider,
         power: PowerDriver | None = None,
@@ -358,7 +358,7 @@ class ControllerShell(Shell):
 # --- the composition root ------------------------------------------------------------------------------------------
 
 
-def link_of(name: str, connect: startup.Connect) -> Link:
+def link_of(name: str, connect: startup.Connect) -> ConnectionSpec:
     """A controller's link: its own queues of reports and of questions, and the one queue that all controllers share."""
     reports, questions = topology.report_queue(name), topology.question_queue(name)
 
@@ -371,7 +371,7 @@ def link_of(name: str, connect: startup.Connect) -> Link:
         bus.consume(questions.name, PREFETCH, acknowledged=False)
         bus.consume(topology.CONTROLLER_QUEUE, PREFETCH)
 
-    return Link(connect, set_up, frozenset({reports.name, questions.name}))
+    return ConnectionSpec(connect, set_up, frozenset({reports.name, questions.name}))
 
 
 def name_of(config: ControllerConfig) -> str:

@@ -25,9 +25,9 @@ from daemons.store.reading_rows import (
     EventRow,
     JobFigures,
     JobRow,
-    Kept,
     NodeStep,
     SnapshotRow,
+    StoredSpans,
 )
 from daemons.store.rows import KINDS, from_row
 from daemons.values.records.assurance import AssuranceRecord
@@ -81,7 +81,7 @@ class Reading:
         """The store's URL without its password, for messages."""
         return self._database.where
 
-    def kept(self) -> Kept:
+    def kept(self) -> StoredSpans:
         """From when to when there is something."""
         return self._ask(kept)
 

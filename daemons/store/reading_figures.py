@@ -5,7 +5,7 @@ from __future__ import annotations
 from sqlalchemy import Column, ColumnElement, Connection, Table, case, func, select
 
 from daemons.store import schema
-from daemons.store.reading_rows import ActionFigures, EventCount, JobFigures, Kept
+from daemons.store.reading_rows import ActionFigures, EventCount, JobFigures, StoredSpans
 
 
 def event_counts(connection: Connection, from_s: float, to_s: float) -> tuple[EventCount, ...]:
@@ -66,7 +66,7 @@ def job_figures(connection: Connection, from_s: float, to_s: float, condition: C
     return JobFigures(connection.execute(accepted).scalar_one(), *connection.execute(ended).one())
 
 
-def kept(connection: Connection) -> Kept:
+def kept(connection: Connection) -> StoredSpans:
     """From when to when there is something."""
 
     def span(table: Table, column: Column[float]) -> tuple[float, float] | None:
@@ -74,7 +74,7 @@ def kept(connection: Connection) -> Kept:
         last = connection.execute(select(column).select_from(table).order_by(column.desc()).limit(1)).scalar()
         return None if first is None or last is None else (first, last)
 
-    return Kept(
+    return StoredSpans(
         span(schema.events, schema.events.c.at_s),
         span(schema.actions, schema.actions.c.at_s),
         span(schema.decisions, schema.decisions.c.at_s),

@@ -151,7 +151,7 @@ class JobFigures:
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class StoredSpans:
     """From when to when the store has something of each kind (None: nothing)."""
 
     events: tuple[float, float] | None

@@ -27,7 +27,7 @@ BATCHES_MAX = 2  # not yet taken; beyond them what comes waits as bytes, in the 
 
 
 @dataclass(frozen=True, slots=True)
-class Link:
+class ConnectionSpec:
     """How to reach the broker: `connect` gives a connection, `set_up` declares and consumes on it. Deliveries of
     `unacknowledged` queues carry no tag."""
 
@@ -120,7 +120,11 @@ class Pump:
     """
 
     def __init__(
-        self, link: Link, post: Callable[[News], None], rng: random.Random, now_s: Callable[[], float] | None = None
+        self,
+        link: ConnectionSpec,
+        post: Callable[[News], None],
+        rng: random.Random,
+        now_s: Callable[[], float] | None = None,
     ) -> None:
         self._link = link
         self._now_s = SystemClock().now_s if now_s is None else now_s

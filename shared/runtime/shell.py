@@ -29,9 +29,9 @@ from shared.runtime.connection_thread import (
     Blocked,
     Buried,
     Connected,
+    ConnectionSpec,
     Disconnected,
     Failed,
-    Link,
     News,
     Pump,
     Unblocked,
@@ -94,7 +94,7 @@ class Shell:
         self,
         name: str,
         core: StartableCore,
-        link: Link,
+        link: ConnectionSpec,
         seed: int,
         clock: Times | None = None,
         notifier: Notifier | None = None,
@@ -333,7 +333,7 @@ class Shell:
             self.meter.effect(effect)
             carry(effect)
 
-    def _tell(self, line: trace.Line) -> None:
+    def _tell(self, line: trace.LogLine) -> None:
         level = self._repeats.level(line, self.clock.monotonic_s()) if line.subject else line.level
         getattr(self.log, level)(line.event, **line.fields)
 

@@ -31,7 +31,7 @@ from shared.values.actions import Action, Outcome
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class LogLine:
     """One event for the log: its level (a method of a logger), its name and what it carries. `subject`: what may say
     the same again and again, see `Repeats` ("": nothing)."""
 
@@ -52,7 +52,7 @@ class Repeats:
     def __init__(self) -> None:
         self._told_s: dict[tuple[str, str], float] = {}
 
-    def level(self, line: Line, now_s: float) -> str:
+    def level(self, line: LogLine, now_s: float) -> str:
         """The level to log a line at; `now_s` on a clock that nobody sets."""
         if not line.subject:
             return line.level
@@ -69,7 +69,7 @@ def is_told(count: int, always: int) -> bool:
     return count <= always or count & (count - 1) == 0
 
 
-def of_input(event: fx.Input) -> Line | None:
+def of_input(event: fx.Input) -> LogLine | None:
     """What to log of an input, None for what is too common to be worth it."""
     if type(event) is fx.Received:
         if type(event.message) is Report:
@@ -79,26 +79,26 @@ def of_input(event: fx.Input) -> Line | None:
     return None if tell is None else tell(event)
 
 
-def of_effect(effect: fx.Effect) -> Line | None:
+def of_effect(effect: fx.Effect) -> LogLine | None:
     """What to log of an effect just before it is carried out, None for what is too common to be worth it."""
     tell = _EFFECTS.get(type(effect))
     return None if tell is None else tell(effect)
 
 
-def of_sent(message: Message) -> Line | None:
+def of_sent(message: Message) -> LogLine | None:
     """What to log of a message that was just handed to the broker, None for what is too common to be worth it."""
     return _message(message, "sent", "")
 
 
-def _message(message: Message, how: str, sender: str) -> Line | None:
+def _message(message: Message, how: str, sender: str) -> LogLine | None:
     if isinstance(message, Report):
-        return Line("debug", f"report {how}", {"node": message.node, "term": message.term, "seq": message.seq})
+        return LogLine("debug", f"report {how}", {"node": message.node, "term": message.term, "seq": message.seq})
     if isinstance(message, NoReading):
-        return Line("debug", f"no reading {how}", _said({"node": message.node, "detail": message.detail}))
+        return LogLine("debug", f"no reading {how}", _said({"node": message.node, "detail": message.detail}))
     if isinstance(message, Order):
-        return Line("info", f"order {how}", _action(message.action))
+        return LogLine("info", f"order {how}", _action(message.action))
     if isinstance(message, Result):
-        return Line("info", f"result {how}", _result(message))
+        return LogLine("info", f"result {how}", _result(message))
     if isinstance(message, GuestEvent):
         fields = {
             "node": message.node,
@@ -106,16 +106,16 @@ def _message(message: Message, how: str, sender: str) -> Line | None:
             "change": message.change.value,
             "number": message.event,
         }
-        return Line("info", f"guest event {how}", fields)
+        return LogLine("info", f"guest event {how}", fields)
     if isinstance(message, Happened):
         fields = {"what": message.what, "subject": message.subject, "term": message.term, "detail": message.detail}
-        return Line("info", "happened", _said(fields)) if how == "sent" else None
+        return LogLine("info", "happened", _said(fields)) if how == "sent" else None
     if isinstance(message, GoToSleep):
         fields = {"node": message.node, "request": message.request, "mode": message.mode.value, "term": message.term}
-        return Line("info", f"go to sleep {how}", fields)
+        return LogLine("info", f"go to sleep {how}", fields)
     if isinstance(message, SleepAnswer):
         fields = {"node": message.node, "request": message.request, "ok": message.ok, "detail": message.detail}
-        return Line("info", f"sleep answer {how}", _said(fields))
+        return LogLine("info", f"sleep answer {how}", _said(fields))
     if isinstance(message, SetUpNode):
         fields = {
             "node": message.node,
@@ -125,27 +125,27 @@ def _message(message: Message, how: str, sender: str) -> Line | None:
             "policy": message.setup.policy.value,
             "term": message.term,
         }
-        return Line("info", f"set up {how}", fields)
+        return LogLine("info", f"set up {how}", fields)
     if isinstance(message, SetUpAnswer):
         fields = {"node": message.node, "request": message.request, "ok": message.ok, "output": message.output}
-        return Line("info", f"set up answer {how}", _said(fields))
+        return LogLine("info", f"set up answer {how}", _said(fields))
     if isinstance(message, RunStandardJob):
         fields = {"node": message.node, "request": message.request, "job": message.run.job.value, "term": message.term}
-        return Line("info", f"standard job {how}", fields)
+        return LogLine("info", f"standard job {how}", fields)
     if isinstance(message, StandardJobEnded):
         fields = {"node": message.node, "request": message.request, "ok": message.ok, "detail": message.detail}
-        return Line("info", f"standard job answer {how}", _said(fields))
+        return LogLine("info", f"standard job answer {how}", _said(fields))
     if isinstance(message, Watch):
         fields = {"term": message.term, "number": message.number, "targets": len(message.targets)}
-        return Line("info", f"watch {how}", fields)
+        return LogLine("info", f"watch {how}", fields)
     if isinstance(message, Hello):  # a controller says it to every node, and once a minute to those that are silent
-        return Line("info" if how == "received" else "debug", f"hello {how}", {"term": message.term})
+        return LogLine("info" if how == "received" else "debug", f"hello {how}", {"term": message.term})
     if isinstance(message, Request | OnBehalf):
         return _request(message, how, sender)
     return None
 
 
-def _request(message: Request | OnBehalf, how: str, sender: str) -> Line:
+def _request(message: Request | OnBehalf, how: str, sender: str) -> LogLine:
     """What only reads comes many times a second from who looks on. What is asked on behalf of somebody is mostly that,
     and told when it is not (`Audited`)."""
     fields = {"kind": message.KIND, "request": message.request, "sender": sender}
@@ -154,7 +154,7 @@ def _request(message: Request | OnBehalf, how: str, sender: str) -> Line:
     elif isinstance(message, Query):
         fields |= {"what": message.what, "subject": message.subject}
     reads = isinstance(message, _READS | OnBehalf)
-    return Line("debug" if reads else "info", f"request {how}", _said(fields))
+    return LogLine("debug" if reads else "info", f"request {how}", _said(fields))
 
 
 def _action(action: Action) -> dict[str, Any]:
@@ -189,87 +189,87 @@ def _said(fields: dict[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in fields.items() if value != ""}
 
 
-def _operated(done: fx.Operated) -> Line:
+def _operated(done: fx.Operated) -> LogLine:
     level = "info" if done.outcome is Outcome.OK else "warning"
     fields = {"action": done.call_id, "outcome": done.outcome.value, "detail": done.detail}
-    return Line(level, "operation ended", _said(fields))
+    return LogLine(level, "operation ended", _said(fields))
 
 
-def _guest_changed(changed: fx.GuestChanged) -> Line:
-    return Line("info", "guest changed", {"vm": changed.status.vm, "change": changed.change.value})
+def _guest_changed(changed: fx.GuestChanged) -> LogLine:
+    return LogLine("info", "guest changed", {"vm": changed.status.vm, "change": changed.change.value})
 
 
-def _computed(computed: fx.Computed) -> Line:
+def _computed(computed: fx.Computed) -> LogLine:
     if computed.error:
-        return Line("error", "decision failed", {"compute": computed.compute_id, "error": computed.error})
-    return Line("info", "decision computed", {"compute": computed.compute_id})
+        return LogLine("error", "decision failed", {"compute": computed.compute_id, "error": computed.error})
+    return LogLine("info", "decision computed", {"compute": computed.compute_id})
 
 
-def _written(written: fx.Written) -> Line | None:
+def _written(written: fx.Written) -> LogLine | None:
     if written.ok:
         return None
-    return Line("error", "store write failed", {"stale": written.stale, "detail": written.detail})
+    return LogLine("error", "store write failed", {"stale": written.stale, "detail": written.detail})
 
 
-def _lead_taken(taken: fx.LeadTaken) -> Line:
+def _lead_taken(taken: fx.LeadTaken) -> LogLine:
     if taken.term > 0:
-        return Line("info", "lead taken", {"term": taken.term})
-    return Line("error", "the store did not give the lead")
+        return LogLine("info", "lead taken", {"term": taken.term})
+    return LogLine("error", "the store did not give the lead")
 
 
-def _power_done(done: fx.PowerDone) -> Line:
+def _power_done(done: fx.PowerDone) -> LogLine:
     fields = {"node": done.node, "operation": done.operation, "ok": done.ok, "detail": done.detail}
-    return Line("info" if done.ok else "warning", "power done", _said(fields))
+    return LogLine("info" if done.ok else "warning", "power done", _said(fields))
 
 
-def _sleep_ended(ended: fx.SleepEnded) -> Line:
+def _sleep_ended(ended: fx.SleepEnded) -> LogLine:
     if ended.ok:
-        return Line("info", "awake again")
-    return Line("warning", "the host did not go to sleep", _said({"detail": ended.detail}))
+        return LogLine("info", "awake again")
+    return LogLine("warning", "the host did not go to sleep", _said({"detail": ended.detail}))
 
 
-def _host_set_up(ended: fx.HostSetUp) -> Line:
+def _host_set_up(ended: fx.HostSetUp) -> LogLine:
     fields = {"request": ended.request, "output": ended.output}
-    return Line("info" if ended.ok else "warning", "setup ended" if ended.ok else "setup failed", _said(fields))
+    return LogLine("info" if ended.ok else "warning", "setup ended" if ended.ok else "setup failed", _said(fields))
 
 
-def _standard_ran(ended: fx.StandardRan) -> Line:
+def _standard_ran(ended: fx.StandardRan) -> LogLine:
     fields = {"request": ended.request, "copies": len(ended.paces), "detail": ended.detail}
-    return Line(
+    return LogLine(
         "info" if ended.ok else "warning", "standard job ended" if ended.ok else "no standard job", _said(fields)
     )
 
 
-def _standard_begun(effect: fx.RunStandard) -> Line:
+def _standard_begun(effect: fx.RunStandard) -> LogLine:
     run = effect.run
     fields = {"request": effect.request, "job": run.job.value, "run_s": run.run_s, "copies": run.copies}
-    return Line("info", "standard job begun", fields)
+    return LogLine("info", "standard job begun", fields)
 
 
-def _setup_begun(effect: fx.SetUpHost) -> Line:
+def _setup_begun(effect: fx.SetUpHost) -> LogLine:
     setup = effect.setup
     fields = {"request": effect.request, "environment": effect.environment, "step": effect.step.value}
-    return Line("info", "setup begun", _said(fields | {"policy": setup.policy.value, "command": setup.command}))
+    return LogLine("info", "setup begun", _said(fields | {"policy": setup.policy.value, "command": setup.command}))
 
 
-def _asked(asked: fx.Audited) -> Line:
-    return Line("info", "asked", _said(asdict(asked) | {"at_s": ""}))
+def _asked(asked: fx.Audited) -> LogLine:
+    return LogLine("info", "asked", _said(asdict(asked) | {"at_s": ""}))
 
 
-def _scraped(scraped: fx.Scraped) -> Line | None:
+def _scraped(scraped: fx.Scraped) -> LogLine | None:
     if not scraped.error:
         return None
     fields = {"app": scraped.app, "error": scraped.error}
-    return Line("warning", "web application not measured", fields, scraped.app)
+    return LogLine("warning", "web application not measured", fields, scraped.app)
 
 
-def _probed(probed: fx.Probed) -> Line | None:
+def _probed(probed: fx.Probed) -> LogLine | None:
     if not probed.detail:
         return None
-    return Line("info", "probe failed", {"vm": probed.vm, "ok": probed.ok, "detail": probed.detail}, probed.vm)
+    return LogLine("info", "probe failed", {"vm": probed.vm, "ok": probed.ok, "detail": probed.detail}, probed.vm)
 
 
-_INPUTS: dict[type, Callable[[Any], Line | None]] = {
+_INPUTS: dict[type, Callable[[Any], LogLine | None]] = {
     fx.Operated: _operated,
     fx.GuestChanged: _guest_changed,
     fx.Computed: _computed,
@@ -281,20 +281,20 @@ _INPUTS: dict[type, Callable[[Any], Line | None]] = {
     fx.StandardRan: _standard_ran,
     fx.Scraped: _scraped,
     fx.Probed: _probed,
-    fx.Published: lambda it: None if it.ok else Line("warning", "publish refused", {"publish": it.publish_id}),
+    fx.Published: lambda it: None if it.ok else LogLine("warning", "publish refused", {"publish": it.publish_id}),
 }
-_EFFECTS: dict[type, Callable[[Any], Line | None]] = {
-    fx.Operate: lambda it: Line("info", "operation begun", _action(it.action)),
-    fx.Abort: lambda it: Line("warning", "operation aborted", {"vm": it.vm}),
-    fx.Forget: lambda it: Line("info", "definition removed", {"vm": it.vm}),
-    fx.DeadLetter: lambda it: Line("warning", "delivery refused", {"delivery": it.delivery, "reason": it.reason}),
-    fx.Power: lambda it: Line("warning", "power asked", {"node": it.node, "operation": it.operation}),
-    fx.SleepHost: lambda it: Line("warning", "the host goes to sleep", {"mode": it.mode.value}),
+_EFFECTS: dict[type, Callable[[Any], LogLine | None]] = {
+    fx.Operate: lambda it: LogLine("info", "operation begun", _action(it.action)),
+    fx.Abort: lambda it: LogLine("warning", "operation aborted", {"vm": it.vm}),
+    fx.Forget: lambda it: LogLine("info", "definition removed", {"vm": it.vm}),
+    fx.DeadLetter: lambda it: LogLine("warning", "delivery refused", {"delivery": it.delivery, "reason": it.reason}),
+    fx.Power: lambda it: LogLine("warning", "power asked", {"node": it.node, "operation": it.operation}),
+    fx.SleepHost: lambda it: LogLine("warning", "the host goes to sleep", {"mode": it.mode.value}),
     fx.SetUpHost: _setup_begun,
     fx.RunStandard: _standard_begun,
-    fx.TakeLead: lambda it: Line("info", "taking the lead", {"controller": it.controller}),
-    fx.Compute: lambda it: Line("debug", "decision asked", {"compute": it.compute_id, "limit_s": it.limit_s}),
-    fx.Exit: lambda it: Line("warning", "exit", {"reason": it.reason}),
+    fx.TakeLead: lambda it: LogLine("info", "taking the lead", {"controller": it.controller}),
+    fx.Compute: lambda it: LogLine("debug", "decision asked", {"compute": it.compute_id, "limit_s": it.limit_s}),
+    fx.Exit: lambda it: LogLine("warning", "exit", {"reason": it.reason}),
     fx.Audited: _asked,
-    fx.Declare: lambda it: Line("info", "queue declared", {"queue": it.queue.name}),
+    fx.Declare: lambda it: LogLine("info", "queue declared", {"queue": it.queue.name}),
 }

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from daemons.capacity.coordination.file import Given, read
+from daemons.capacity.coordination.file import LoadedScenario, read
 from daemons.capacity.coordination.runs import coordinate as play
 from daemons.cli.output import emit, output_option, two_columns
 from daemons.cli.waiting import saying_what_goes_on
@@ -27,7 +27,7 @@ def coordinate(scenario: Path) -> None:
     emit(outcome.to_json(), lambda: two_columns(_title(given), outcome.to_json()))
 
 
-def _title(given: Given) -> str:
+def _title(given: LoadedScenario) -> str:
     setting = given.scenario.setting()
     both = setting.batch_lower + setting.web_lower
     return f"{setting.model}, {both} nodes" if both else setting.model

@@ -52,7 +52,7 @@ class State(IntEnum):
     SHUTOFF = 5
 
 
-class Ran(IntEnum):
+class RunningReason(IntEnum):
     """virDomainRunningReason."""
 
     BOOTED = 1

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from sim_backend.fake_libvirt import codes, statistics
-from sim_backend.fake_libvirt.codes import Err, From, Life, Ran, State, check_flags, fail, libvirtError
+from sim_backend.fake_libvirt.codes import Err, From, Life, RunningReason, State, check_flags, fail, libvirtError
 from sim_backend.fake_libvirt.definition import Definition, parse
 from sim_backend.fake_libvirt.domain import virDomain
 from sim_backend.fake_libvirt.files import Image, read_image
@@ -283,7 +283,7 @@ class virConnect(Handle):
         host.check_started(dom, job)
         host.emit(dom, Life.STARTED, codes.Detail.RESTORED)
         if running:
-            host.resume(dom, Ran.RESTORED)
+            host.resume(dom, RunningReason.RESTORED)
         else:
             host.pause(dom, codes.Paused.MIGRATION, codes.Detail.PAUSED_RESTORED)
         return 0

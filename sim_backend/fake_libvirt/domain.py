@@ -15,7 +15,7 @@ from sim_backend.fake_libvirt.codes import (
     Life,
     Off,
     Paused,
-    Ran,
+    RunningReason,
     State,
     Stopped,
     check_flags,
@@ -113,7 +113,7 @@ class virDomain(Handle):
         else:
             host.emit(dom, Life.RESUMED, Detail.UNPAUSED)
             host.emit(dom, Life.STARTED, Detail.BOOTED)
-            host.run(dom, Ran.BOOTED)
+            host.run(dom, RunningReason.BOOTED)
         return 0
 
     @call
@@ -133,7 +133,7 @@ class virDomain(Handle):
         dom = self._active()
         if dom.state == State.RUNNING:
             fail(Err.OPERATION_INVALID, From.QEMU, "domain is already running")
-        self._connection.host.resume(dom, Ran.UNPAUSED)
+        self._connection.host.resume(dom, RunningReason.UNPAUSED)
         return 0
 
     @call
@@ -224,7 +224,7 @@ class virDomain(Handle):
 
     def _take_back(self, dom: Dom, was_running: bool) -> None:
         if was_running and dom.live is not None:
-            self._connection.host.resume(dom, Ran.SAVE_CANCELED)
+            self._connection.host.resume(dom, RunningReason.SAVE_CANCELED)
 
     @call
     def migrateToURI3(self, dconnuri: str | None, params: Mapping[str, Any], flags: int = 0) -> int:

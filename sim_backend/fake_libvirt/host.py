@@ -17,7 +17,7 @@ from sim_backend.fake_libvirt.codes import (
     Life,
     Off,
     Paused,
-    Ran,
+    RunningReason,
     State,
     Stopped,
     error,
@@ -278,7 +278,7 @@ class Host:
             elif dom.state == State.PAUSED and dom.reason == Paused.STARTING_UP:
                 self.halt(dom, Off.UNKNOWN, None)  # "wasn't fully started yet, killing it"
             elif dom.state == State.PAUSED and dom.reason == Paused.SAVE:
-                self.run(dom, Ran.SAVE_CANCELED)
+                self.run(dom, RunningReason.SAVE_CANCELED)
         self.cluster.changed()
 
     def power_off(self) -> None:
@@ -299,7 +299,7 @@ class Host:
         for dom in list(self.domains.values()):
             if dom.autostart and dom.config is not None and dom.live is None:
                 self.occupy(dom, dom.config, None)
-                self.run(dom, Ran.BOOTED)
+                self.run(dom, RunningReason.BOOTED)
 
     # --- telling ----------------------------------------------------------------------------------------------------
 

@@ -8,7 +8,19 @@ from typing import Any
 from uuid import UUID
 
 from sim_backend.fake_libvirt import codes
-from sim_backend.fake_libvirt.codes import Detail, Err, From, Life, Migrate, Off, Paused, Ran, State, Stopped, fail
+from sim_backend.fake_libvirt.codes import (
+    Detail,
+    Err,
+    From,
+    Life,
+    Migrate,
+    Off,
+    Paused,
+    RunningReason,
+    State,
+    Stopped,
+    fail,
+)
 from sim_backend.fake_libvirt.definition import Definition, parse
 from sim_backend.fake_libvirt.host import BROKEN, Host
 from sim_backend.fake_libvirt.state import Dom, Job, VolumeFacts
@@ -173,6 +185,6 @@ def _finish(host: Host, dom: Dom, peer: Host, arriving: Dom, kept: Definition | 
         arriving.config = kept.copy()
         peer.emit(arriving, Life.DEFINED, Detail.UPDATED if known else Detail.ADDED)
     if running:
-        peer.resume(arriving, Ran.MIGRATED, Detail.MIGRATED)
+        peer.resume(arriving, RunningReason.MIGRATED, Detail.MIGRATED)
     else:
         peer.pause(arriving, Paused.USER)

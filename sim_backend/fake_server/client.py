@@ -17,7 +17,7 @@ from shared.values.actions import Action, Outcome
 from shared.values.nodes import Node
 from shared.values.scalars import check_name
 from shared.values.vms import VmStatus
-from sim_backend.fake_server.link import Link
+from sim_backend.fake_server.link import ServerConnection
 from sim_backend.fake_server.wire import Answer, Call, What
 
 URI_FORM = "unix:///path/of/socket?node=NAME"
@@ -61,7 +61,7 @@ class RemoteHypervisor:
         self._waiting: dict[int, tuple[threading.Event, list[Answer]]] = {}
         self._calls = 0
         self._lost = ""
-        self._link = Link(path, reply_within_s)
+        self._link = ServerConnection(path, reply_within_s)
         self._reader = threading.Thread(target=self._read, name="fake-hypervisor", daemon=True)
         self._reader.start()
         try:

@@ -7,7 +7,7 @@ from typing import Any
 
 from shared.base.errors import Infeasible
 from shared.values.actions import ActionKind
-from sim_backend.fake_server.link import Link
+from sim_backend.fake_server.link import ServerConnection
 from sim_backend.fake_server.wire import Call, Control, How, Order, What
 
 REPLY_WITHIN_S = 30.0
@@ -21,7 +21,7 @@ class FakeControl:
     """
 
     def __init__(self, path: str | Path, reply_within_s: float = REPLY_WITHIN_S) -> None:
-        self._link = Link(path, reply_within_s)
+        self._link = ServerConnection(path, reply_within_s)
         self._link.receive_within(reply_within_s)
         self._calls = 0
 

@@ -14,7 +14,7 @@ from sim_backend.fake_server.wire import Answer, Call, Frames, to_frame
 RECEIVE_BYTES = 64 << 10
 
 
-class Link:
+class ServerConnection:
     """A connected socket that sends calls and receives answers; safe for one receiving thread and many that send.
 
     Sending waits at most `timeout_s`. TransientError, with the reason, when the server cannot be reached or is gone;

@@ -55,7 +55,7 @@ class TrueWeb:
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class SiteSample:
     """The truth of the time up to `at_s`: instances and the CPU that they could have and used at its end (MHz), mean
     response time by flow (s; None: nothing was answered), requests answered and rejected a second over all flows."""
 
@@ -95,7 +95,7 @@ class WebSite:
     def __init__(self, app: str, truth: TrueWeb, world: World) -> None:
         self.app, self.truth = app, truth
         self.is_ill: Callable[[str], bool] = _well
-        self.looks: list[Look] = []
+        self.looks: list[SiteSample] = []
         self.lost = 0.0
         self._world = world
         self._lanes = [_Lane(flow) for flow in truth.flows]
@@ -185,7 +185,7 @@ class WebSite:
             for lane, count in zip(self._lanes, served, strict=True)
         ]
         per_s = sum(served) / window_s, rejected / window_s
-        self.looks.append(Look(now_s, len(vms), available_mhz, done_mcycles / window_s, tuple(means), *per_s))
+        self.looks.append(SiteSample(now_s, len(vms), available_mhz, done_mcycles / window_s, tuple(means), *per_s))
         return tuple(self._sample(lane, mean, window_s) for lane, mean in zip(self._lanes, means, strict=True))
 
     def _lose(self, lane: _Lane, arrived: float, vms: Sequence[str]) -> float:

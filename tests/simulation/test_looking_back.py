@@ -14,7 +14,7 @@ import pytest
 from click.testing import CliRunner
 from msgspec import structs
 
-from daemons.cli.commands.snapshot_replay import Found, compare_all
+from daemons.cli.commands.snapshot_replay import ReplayComparison, compare_all
 from daemons.cli.main import main
 from daemons.decision import pipeline
 from daemons.decision.overrides import Alteration
@@ -54,7 +54,7 @@ def path(recorded_store: Path, tmp_path: Path) -> Path:
     return copy
 
 
-def replayed(path: Path, other: Alteration | None = None, to_s: float = TO_S) -> Found:
+def replayed(path: Path, other: Alteration | None = None, to_s: float = TO_S) -> ReplayComparison:
     said: list[dict[str, Any]] = []
     with reading(sqlite_url(path)) as reader:
         found = compare_all(reader, EPOCH_S, to_s, other or Alteration(), said.append)

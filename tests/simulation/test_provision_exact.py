@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pytest
 from scipy.stats import binom  # type: ignore[import-untyped]  # scipy has no types of its own
 
-from daemons.capacity.provisioning.file import Given
+from daemons.capacity.provisioning.file import PricedScenario
 from daemons.capacity.provisioning.monte_carlo import Estimate, Outcome, simulate
 from daemons.capacity.provisioning.problem import period_of, problem_of
 from daemons.models.deadline.evaluation import Evaluation, evaluate
@@ -37,7 +37,7 @@ def near(estimate: Estimate, exact: float) -> bool:
     return abs(estimate.mean - exact) <= half + 1e-9 * abs(exact)
 
 
-def compare(given: Given, shape: str, names: Sequence[str], runs: int, seed: int) -> list[str]:
+def compare(given: PricedScenario, shape: str, names: Sequence[str], runs: int, seed: int) -> list[str]:
     """What differs between exact and played figures."""
     problem: DeadlineProblem = problem_of(given, shape)
     tables = {name: build(TableSpec(name, problem)) for name in names}

@@ -10,7 +10,7 @@ from agents.collectors.clock import base_clock_mhz
 from agents.hypervisors.libvirt import binding, capacity, connection, templates
 from agents.hypervisors.libvirt.binding import Module
 from agents.hypervisors.libvirt.capacity import Cpu
-from agents.hypervisors.libvirt.connection import Link
+from agents.hypervisors.libvirt.connection import LibvirtConnection
 from agents.hypervisors.libvirt.driver import LibvirtHypervisor
 from agents.hypervisors.libvirt.site import Site
 from agents.hypervisors.libvirt.statistics import Reader
@@ -56,7 +56,7 @@ def from_module(
     core_mhz = (keys.core_mhz or 0.0) * config.core_mhz_factor
     cpu = Cpu(core_mhz or MHZ_UNKNOWN, keys.core_frac, capacity.cgroup_version())
     relay = _Relay()
-    link = Link(module, config.hypervisor.uri, keys.keepalive_s, relay, retry_s)
+    link = LibvirtConnection(module, config.hypervisor.uri, keys.keepalive_s, relay, retry_s)
     site = Site(name, link, Reader(module.libvirtError, cpu), keys=keys, cpu=cpu, templates=found, reach=reach)
     driver = LibvirtHypervisor(site, wake, core_mhz_factor=config.core_mhz_factor)
     relay.target = driver

@@ -32,7 +32,7 @@ Event = tuple[int, int]
 
 
 @dataclass(slots=True)
-class Found:
+class ComparedDomains:
     """What a comparison has brought. `tell`: changes, each with what was known before; `asked`: VMs of which it is to
     be found out whether another node has them; `ended`: to be noted with the domain; `left`: definitions to be
     removed; `moved_in`: to be noted as being here; `came`: live without an operation of this agent's, to be put in
@@ -86,9 +86,9 @@ class Changes:
             if now is not None:
                 self._known[vm] = now
 
-    def compare(self, found: Mapping[str, ObservedDomain], busy: Collection[str], now_s: float) -> Found:
+    def compare(self, found: Mapping[str, ObservedDomain], busy: Collection[str], now_s: float) -> ComparedDomains:
         """What has changed since the last reading, those apart that are `busy` with an operation of ours."""
-        result = Found()
+        result = ComparedDomains()
         if self._known is None:
             self._known = dict(found)
             result.left += [seen for seen in found.values() if seen.left and seen.managed]
@@ -124,7 +124,7 @@ class Changes:
     def _is_still_here(self, now: ObservedDomain | None) -> bool:
         return now is not None and now.state is not None
 
-    def _gone(self, before: ObservedDomain, now: ObservedDomain | None, now_s: float, result: Found) -> bool:
+    def _gone(self, before: ObservedDomain, now: ObservedDomain | None, now_s: float, result: ComparedDomains) -> bool:
         """It lived here and is not here; false while that may yet be explained."""
         vm = before.facts.name
         stops = [detail for event, detail in self._events.get(vm, ()) if event == Lifecycle.STOPPED]
@@ -151,7 +151,7 @@ class Changes:
                 self._tell(GuestChange.VANISHED, before, before, result, "its domain is gone")
         return True
 
-    def _seen(self, before: ObservedDomain | None, now: ObservedDomain, result: Found) -> None:
+    def _seen(self, before: ObservedDomain | None, now: ObservedDomain, result: ComparedDomains) -> None:
         """It is here; perhaps it was not, or not like this."""
         if not now.managed:
             return
@@ -177,7 +177,12 @@ class Changes:
         return bool(came & set(events)) or (now.meta is not None and now.meta.node not in ("", self._node))
 
     def _end(
-        self, last: ObservedDomain, state: VmState | None, how: str, result: Found, before: ObservedDomain | None = None
+        self,
+        last: ObservedDomain,
+        state: VmState | None,
+        how: str,
+        result: ComparedDomains,
+        before: ObservedDomain | None = None,
     ) -> None:
         """By itself, by a crash, or by somebody's hand."""
         change = GuestChange.ENDED if state is VmState.ENDED else GuestChange.VANISHED
@@ -186,7 +191,12 @@ class Changes:
         result.tell.append((GuestChanged(change, last.status(state=state), how), before or last))
 
     def _tell(
-        self, change: GuestChange, seen: ObservedDomain, before: ObservedDomain | None, result: Found, how: str
+        self,
+        change: GuestChange,
+        seen: ObservedDomain,
+        before: ObservedDomain | None,
+        result: ComparedDomains,
+        how: str,
     ) -> None:
         if seen.managed:
             result.tell.append((GuestChanged(change, seen.status(), how), before))

@@ -43,7 +43,7 @@ class Listener(Protocol):
         ...
 
 
-class Link:
+class LibvirtConnection:
     """Keeps one connection to `uri`; what breaks is made anew every `retry_s`.
 
     `use` is how libvirt is used: it raises our errors, and Unavailable at once while there is no connection.

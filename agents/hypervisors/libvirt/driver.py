@@ -11,7 +11,7 @@ from functools import partial
 from agents.hypervisors.answers import Answer
 from agents.hypervisors.libvirt import capacity, local_disks, order, saved_images, under_way
 from agents.hypervisors.libvirt.capacity import Card
-from agents.hypervisors.libvirt.changes import ENDS, Changes, Found
+from agents.hypervisors.libvirt.changes import ENDS, Changes, ComparedDomains
 from agents.hypervisors.libvirt.checks import NodeHeadroom, check, fits
 from agents.hypervisors.libvirt.errors import Unavailable, outcome_of, transient
 from agents.hypervisors.libvirt.migration import Migration
@@ -382,7 +382,7 @@ class LibvirtHypervisor:
             self._workers.do(lambda: self._guarded(lambda: self._note(result)))
         return {vm: seen for vm, seen in found.items() if seen.state is not None}
 
-    def _note(self, found: Found) -> None:
+    def _note(self, found: ComparedDomains) -> None:
         """Write down with the domains what libvirtd would forget."""
         for seen in found.ended:
             state, why = seen.state or VmState.CRASHED, seen.why

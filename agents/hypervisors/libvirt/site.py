@@ -20,7 +20,7 @@ from agents.hypervisors.libvirt.codes import (
     DomainState,
     XmlFlag,
 )
-from agents.hypervisors.libvirt.connection import Link
+from agents.hypervisors.libvirt.connection import LibvirtConnection
 from agents.hypervisors.libvirt.errors import NotThere
 from agents.hypervisors.libvirt.metadata import Meta
 from agents.hypervisors.libvirt.statistics import ObservedDomain, Reader
@@ -61,7 +61,7 @@ class Site:
     """A node. `features` are what its libvirt can do, known after the first connection."""
 
     node: str
-    link: Link
+    link: LibvirtConnection
     reader: Reader
     keys: LibvirtKeys
     cpu: Cpu

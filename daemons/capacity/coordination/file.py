@@ -145,7 +145,7 @@ class Scenario:
 
 
 @dataclass(frozen=True, slots=True)
-class Given:
+class LoadedScenario:
     """A scenario with what its files hold: jobs in order of arrival, submitted in [0, horizon)."""
 
     scenario: Scenario
@@ -172,7 +172,7 @@ def _lower_bounds(cluster: Cluster) -> tuple[int, int]:
     return (cluster.size if cluster.lower_bound is None else cluster.lower_bound) or 0, 0
 
 
-def read(path: Path) -> Given:
+def read(path: Path) -> LoadedScenario:
     """The scenario at `path` with its log and its demand. Raises `InvalidInput` with each problem and its place."""
     problems: list[Problem] = []
     scenario = _tried(problems, lambda: load(path, Scenario))
@@ -190,7 +190,7 @@ def read(path: Path) -> Given:
         problems.append(Problem(f"{path}: horizon_s", "the demand changes too often", f"at most {EVENTS_MAX} changes"))
     if problems or scenario is None or chosen is None or demand is None:
         raise InvalidInput(*problems)
-    return Given(scenario, chosen, demand)
+    return LoadedScenario(scenario, chosen, demand)
 
 
 def _tried(problems: list[Problem], work: Callable[[], T]) -> T | None:

@@ -232,7 +232,7 @@ class Scenario:
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class PriceSeriesRequest:
     """Which prices: a column of a CSV file whose first column has times, by the clock of `time_zone` where they have no
     offset; `intervals` intervals of interval_s from `start` on that clock. remove_s: as in `Servers`."""
 
@@ -259,12 +259,12 @@ class Paid:
         return Paid(self.price * factor, self.removal_price * factor, self.highest * factor)
 
 
-Pay = Callable[[Wanted, str], Paid]
+Pay = Callable[[PriceSeriesRequest, str], Paid]
 """Reads a price series; the name of the scenario is for the problems that it raises as `InvalidInput`."""
 
 
 @dataclass(frozen=True, slots=True)
-class Given:
+class PricedScenario:
     """A scenario, with what its price series says; None for a shape."""
 
     scenario: Scenario
@@ -283,7 +283,7 @@ class _Loose:
     price: Any = None
 
 
-def read(path: Path, pay: Pay) -> Given:
+def read(path: Path, pay: Pay) -> PricedScenario:
     """The scenario at `path`; `pay` reads its price series. Raises `InvalidInput` with each problem and its place."""
     problems: list[Problem] = []
     scenario: Scenario | None = None
@@ -298,7 +298,7 @@ def read(path: Path, pay: Pay) -> Given:
         problems += [problem for problem in error.problems if problem not in problems]
     if problems or scenario is None:
         raise InvalidInput(*problems)
-    return Given(scenario, paid)
+    return PricedScenario(scenario, paid)
 
 
 def _series(path: Path, pay: Pay) -> Paid | None:
@@ -313,7 +313,9 @@ def _series(path: Path, pay: Pay) -> Paid | None:
     if not interval_s or not 0 < intervals <= INTERVALS_MAX or not all(isinstance(each, str) for each in strings):
         return None  # told by the checks of these keys
     remove_s = _number(loose.servers, "remove_s", REMOVE_S)
-    wanted = Wanted(path.parent / strings[0], strings[1], strings[2], start, interval_s, int(intervals), remove_s)
+    wanted = PriceSeriesRequest(
+        path.parent / strings[0], strings[1], strings[2], start, interval_s, int(intervals), remove_s
+    )
     watts = _number(price, "watts")
     # A price per MWh becomes one per server and interval.
     return pay(wanted, str(path)).times(watts / 1e6 * interval_s / SECONDS_PER_HOUR if watts else 1.0)

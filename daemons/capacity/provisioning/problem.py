@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from daemons.capacity.provisioning.file import Given
+from daemons.capacity.provisioning.file import PricedScenario
 from daemons.capacity.provisioning.monte_carlo import Period
 from daemons.models.deadline.problem import DeadlineProblem, arrivals_from_rate
 from daemons.models.deadline.shapes import shape_prices
@@ -15,7 +15,7 @@ ORDER = 12  # of the polynomials that stand for the rate within an interval
 Floats = NDArray[np.float64]
 
 
-def problem_of(given: Given, shape: str | None = None) -> DeadlineProblem:
+def problem_of(given: PricedScenario, shape: str | None = None) -> DeadlineProblem:
     """The problem that a scenario states; `shape`: of the prices, in place of its own."""
     scenario = given.scenario
     interval_s = scenario.period.interval_s
@@ -44,7 +44,7 @@ def period_of(problem: DeadlineProblem) -> Period:
     )
 
 
-def _prices(given: Given, shape: str | None) -> tuple[Floats, Floats, float]:
+def _prices(given: PricedScenario, shape: str | None) -> tuple[Floats, Floats, float]:
     """Price and removal price of every interval, and the highest price."""
     scenario = given.scenario
     remove = scenario.servers.remove_s / scenario.period.interval_s

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from daemons.capacity.provisioning.arrivals import thesis_arrivals
-from daemons.capacity.provisioning.file import Given
+from daemons.capacity.provisioning.file import PricedScenario
 from daemons.capacity.provisioning.monte_carlo import Outcome, Simulated, simulate
 from daemons.capacity.provisioning.problem import period_of, problem_of
 from daemons.models.deadline.capacity import breach, capacity
@@ -76,7 +76,7 @@ class ProvisionReport:
         return values | {"arrivals": self.arrivals, "infeasible": self.infeasible or None, "wall_s": self.wall_s}
 
 
-def report_of(given: Given, policies: Sequence[str], runs: int, seed: int, tell: Tell) -> ProvisionReport:
+def report_of(given: PricedScenario, policies: Sequence[str], runs: int, seed: int, tell: Tell) -> ProvisionReport:
     """The whole report; `runs` periods are played (0: none) from `seed`. `tell` hears what goes on."""
     problem = problem_of(given)
     begun_s = perf_s()

@@ -8,18 +8,18 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import numpy as np
 
-from daemons.capacity.provisioning.file import Given, Paid, Wanted, read
+from daemons.capacity.provisioning.file import Paid, PricedScenario, PriceSeriesRequest, read
 from daemons.manifests.prices import read_prices
 from daemons.models.prices import PriceSeries
 from shared.base.errors import InvalidInput, Problem
 
 
-def read_scenario(path: Path) -> Given:
+def read_scenario(path: Path) -> PricedScenario:
     """The scenario at `path`. Raises `InvalidInput` with every problem of it and of its price series."""
     return read(path, paid)
 
 
-def paid(wanted: Wanted, scenario: str) -> Paid:
+def paid(wanted: PriceSeriesRequest, scenario: str) -> Paid:
     """What a server costs in each interval and once it is removed. Raises `InvalidInput`, with `scenario` as the name
     of the file that asks for it, for a series that cannot be read or that has not all of the period."""
     try:

@@ -103,7 +103,7 @@ def replay(
 
 
 @dataclass(slots=True, eq=False)
-class Found:
+class ReplayComparison:
     """What came of a replay. missing: numbers of decisions whose snapshots are not kept; damaged: why one cannot be
     computed again, by number; different: by number; rows: the sides of each decision that was replayed."""
 
@@ -140,9 +140,9 @@ class Found:
         }
 
 
-def compare_all(reader: Reading, from_s: float, to_s: float, other: Alteration, tell: Tell) -> Found:
+def compare_all(reader: Reading, from_s: float, to_s: float, other: Alteration, tell: Tell) -> ReplayComparison:
     """Compute the decisions of a span again, oldest first. Raises `InvalidInput` for an alteration that cannot work."""
-    found, table_cache = Found(), MemoryTables()
+    found, table_cache = ReplayComparison(), MemoryTables()
     rows = list(reversed(reader.decisions(from_s, to_s, DECISIONS_MAX)))
     found.decisions = len(rows)
     for done, row in enumerate(rows):
@@ -153,7 +153,7 @@ def compare_all(reader: Reading, from_s: float, to_s: float, other: Alteration, 
     return found
 
 
-def _kept(reader: Reading, number: int, found: Found) -> Iterator[tuple[DecisionRecord, Saved]]:
+def _kept(reader: Reading, number: int, found: ReplayComparison) -> Iterator[tuple[DecisionRecord, Saved]]:
     """A decision and its snapshot, where both are whole."""
     body = reader.snapshot(number)
     if body is None:
@@ -168,7 +168,9 @@ def _kept(reader: Reading, number: int, found: Found) -> Iterator[tuple[Decision
         yield record, saved
 
 
-def _compare(found: Found, record: DecisionRecord, saved: Saved, other: Alteration, table_cache: MemoryTables) -> None:
+def _compare(
+    found: ReplayComparison, record: DecisionRecord, saved: Saved, other: Alteration, table_cache: MemoryTables
+) -> None:
     request = altered(saved.request, other) if other else saved.request
     outcome = deciding.run(request, RecordedTables(table_cache, {} if other else saved.header))
     sides = recorded_side(record, saved.request), replayed_side(request, outcome)
@@ -187,7 +189,7 @@ def _compare(found: Found, record: DecisionRecord, saved: Saved, other: Alterati
 # --- for people ------------------------------------------------------------------------------------------------------
 
 
-def _for_people(found: Found, other: bool) -> RenderableType:
+def _for_people(found: ReplayComparison, other: bool) -> RenderableType:
     parts: list[RenderableType] = [Text(_summary(found, other))]
     odd = found.programs - {metadata.version(DISTRIBUTION)}
     if odd:
@@ -199,13 +201,13 @@ def _for_people(found: Found, other: bool) -> RenderableType:
     return Group(*parts)
 
 
-def _summary(found: Found, other: bool) -> str:
+def _summary(found: ReplayComparison, other: bool) -> str:
     missing = f"; of {len(found.missing)} nothing is kept to compute them from" if found.missing else ""
     same = "would have done the same" if other else "exactly as recorded"
     return f"{found.decisions} decisions, {found.replayed} computed again{missing}: {found.equal} {same}"
 
 
-def _differences(found: Found) -> RenderableType:
+def _differences(found: ReplayComparison) -> RenderableType:
     if not found.different:
         return Text("")
     table = Table("decision", "at", "part", "of", "recorded", "replayed")
@@ -216,7 +218,7 @@ def _differences(found: Found) -> RenderableType:
     return table
 
 
-def _totals(found: Found) -> Table:
+def _totals(found: ReplayComparison) -> Table:
     before, after = found.before.to_json(), found.after.to_json()
     table = Table("mean of the decisions", "recorded", "replayed")
     for name in ("mean_utility", "min_utility", "level", "in_service", "cost"):

@@ -7,8 +7,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from daemons.controller.state.jobs import JobEntry
-from daemons.models.job_profiler import JOBS_MAX, FinishedJob, ProfileParams, profile_of
-from daemons.models.job_profiler import Standing as ClassStanding
+from daemons.models.job_profiler import JOBS_MAX, FinishedJob, JobProfileStatus, ProfileParams, profile_of
 from daemons.values.records.cluster import DECLARED
 from shared.values.jobs import Job, JobPhase, Stage
 
@@ -23,7 +22,7 @@ def with_stages(job: Job, known: Iterable[JobEntry]) -> tuple[Job, str]:
     """
     jobs = _finished(job.job_class, known)
     profile = profile_of(jobs)
-    if profile.standing is not ClassStanding.ESTIMATED:
+    if profile.standing is not JobProfileStatus.ESTIMATED:
         return job, (
             f"{len(jobs)} jobs of class {job.job_class!r} have been completed and measured, {JOBS_MIN} are needed to "
             "tell what another one needs; submit it with stages"

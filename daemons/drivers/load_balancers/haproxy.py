@@ -8,7 +8,14 @@ import socket
 from dataclasses import dataclass
 
 from daemons.config.controller import BalancerHaproxy, BalancerKeys
-from daemons.drivers.load_balancers.haproxy_config import Wanted, bad_name, server_of, vm_of, wanted_of, without_servers
+from daemons.drivers.load_balancers.haproxy_config import (
+    DesiredProxy,
+    bad_name,
+    server_of,
+    vm_of,
+    wanted_of,
+    without_servers,
+)
 from daemons.drivers.load_balancers.haproxy_folder import Folder
 from daemons.drivers.load_balancers.haproxy_runtime import Master, Runtime
 from daemons.drivers.load_balancers.haproxy_state import (
@@ -88,7 +95,7 @@ class Haproxy:
 
     # --- an application that is served --------------------------------------------------------------------------------
 
-    def _serve(self, wanted: Wanted) -> Balanced:
+    def _serve(self, wanted: DesiredProxy) -> Balanced:
         app = wanted.app
         process, table = self._look(app)
         if table is None or table.digest != wanted.digest:
@@ -114,7 +121,7 @@ class Haproxy:
             steps = commands(wanted, table) if differences(wanted, table) else []
         return self._judged(wanted, table, said)
 
-    def _judged(self, wanted: Wanted, table: Table, said: str) -> Balanced:
+    def _judged(self, wanted: DesiredProxy, table: Table, said: str) -> Balanced:
         wrong = differences(wanted, table)
         if wrong:
             heard = " ".join(said.split())[:SAID_LENGTH_MAX]
@@ -125,7 +132,7 @@ class Haproxy:
         leaving = wanted.leaving - held(wanted, table)
         return Balanced(wanted.app, True, self._drained(wanted.app, leaving, table), lost[:DETAIL_LENGTH_MAX])
 
-    def _load(self, wanted: Wanted, table: Table | None, process: int) -> str:
+    def _load(self, wanted: DesiredProxy, table: Table | None, process: int) -> str:
         """Have HAProxy reload with an application's new form: why it does not, "" when it does."""
         if self._in_vain.get(wanted.app) == (wanted.digest, process):
             return (

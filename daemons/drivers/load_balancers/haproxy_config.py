@@ -76,7 +76,7 @@ class Server:
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class DesiredProxy:
     """What HAProxy is to do for an application. `form`: the part of its configuration that takes a reload. `check`: how
     each server is checked. leaving: servers that get nothing new; lost: instances without an address."""
 
@@ -128,7 +128,7 @@ class Wanted:
         return (f"set server {name} state drain", f"set server {name} health down", f"set server {name} state ready")
 
 
-def wanted_of(order: Balance, serving: Serving, keys: BalancerHaproxy) -> Wanted:
+def wanted_of(order: Balance, serving: Serving, keys: BalancerHaproxy) -> DesiredProxy:
     """What HAProxy is to do by an order."""
     request_max = serving.instance_max or order.limits.instance_max or keys.instance_max
     queue_max = serving.queue_max or order.limits.queue_max or keys.queue_max
@@ -139,7 +139,7 @@ def wanted_of(order: Balance, serving: Serving, keys: BalancerHaproxy) -> Wanted
         for (backend, address), weight in zip(found, weights, strict=True)
         if address
     )
-    return Wanted(
+    return DesiredProxy(
         order.app,
         serving.listen,
         form_of(order.app, serving, order.probe, keys),

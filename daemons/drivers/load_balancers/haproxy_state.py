@@ -6,7 +6,7 @@ import csv
 from collections.abc import Iterable, Sequence, Set
 from dataclasses import dataclass
 
-from daemons.drivers.load_balancers.haproxy_config import Server, Wanted, proxy_of, variable_of
+from daemons.drivers.load_balancers.haproxy_config import DesiredProxy, Server, proxy_of, variable_of
 from shared.base.errors import TransientError
 from shared.values.web_app import FlowSample
 
@@ -205,7 +205,7 @@ def _variables(app: str, lines: Iterable[str]) -> dict[str, str]:
 # --- what separates it from what is wanted ----------------------------------------------------------------------------
 
 
-def commands(wanted: Wanted, table: Table) -> list[str]:
+def commands(wanted: DesiredProxy, table: Table) -> list[str]:
     """What makes HAProxy have what is wanted, without a reload: who is to serve comes before who is to go. Where one of
     those that leave is up and none that stays, it is not drained yet, see `held`."""
     proxy = proxy_of(wanted.app)
@@ -233,7 +233,7 @@ def commands(wanted: Wanted, table: Table) -> list[str]:
     return [*found, *emptying(wanted.app, wanted.leaving - waiting, table, names | waiting)]
 
 
-def held(wanted: Wanted, table: Table) -> Set[str]:
+def held(wanted: DesiredProxy, table: Table) -> Set[str]:
     """Servers that leave and serve still, since none of those that stay is up."""
     stays = table.servers.keys() & {server.name for server in wanted.servers}
     if not wanted.servers or any(table.servers[name].serves for name in stays):
@@ -241,7 +241,7 @@ def held(wanted: Wanted, table: Table) -> Set[str]:
     return {name for name in table.servers.keys() & wanted.leaving if table.servers[name].serves}
 
 
-def at_work(wanted: Wanted, table: Table | None) -> list[Server]:
+def at_work(wanted: DesiredProxy, table: Table | None) -> list[Server]:
     """Servers that a new process may take for healthy, since the one before it found them so."""
     if table is None:
         return []
@@ -267,7 +267,7 @@ def emptying(app: str, leaving: Set[str], table: Table, staying: Set[str] = froz
     return found
 
 
-def differences(wanted: Wanted, table: Table) -> list[str]:
+def differences(wanted: DesiredProxy, table: Table) -> list[str]:
     """What is still not as wanted, in words; who rests is out, whether it could be deleted or not."""
     found = [] if table.queue_max == wanted.queue_max else [f"the queue takes {table.queue_max}"]
     waiting = held(wanted, table)

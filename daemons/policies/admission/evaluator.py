@@ -14,7 +14,7 @@ from daemons.models.assurance.calendar import slot_count
 from daemons.models.assurance.params import Params
 from daemons.policies.admission import grid as grids
 from daemons.policies.admission.layers import Layers, bounds, reserved, shortened
-from daemons.policies.admission.sum_cache import Kept, StandingSums
+from daemons.policies.admission.sum_cache import CachedSums, StandingSums
 from daemons.policies.admission.sums import PeakSum, Sum
 from daemons.policies.admission.timeline import Stretch, end_s, first_clear, stretches
 from shared.base.errors import InvalidValue
@@ -190,7 +190,7 @@ class Evaluator:
         return first_clear(self.grid, parts[::-1], self.from_s, end_s(self.request) - self.from_s)
 
 
-def needs_of(kept: Kept, resource: str, units: int, asking: Bools) -> Needs:
+def needs_of(kept: CachedSums, resource: str, units: int, asking: Bools) -> Needs:
     """Of one resource, of all that is kept."""
     classes: list[tuple[float, Ints, Sum | None]] = [(1.0, kept.guaranteed_of(resource), None)]
     thetas = sorted((theta for name, theta in kept.sums if name == resource), reverse=True)

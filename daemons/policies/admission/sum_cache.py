@@ -23,7 +23,7 @@ Key = tuple[str, float]  # resource, theta
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Kept:
+class CachedSums:
     """What `members` ask for together, on a grid, in units of these sizes by resource: guaranteed int64[slots] by
     resource, and for each resource and theta the sum of those that ask for it, `askers` (rows of members)."""
 
@@ -47,26 +47,26 @@ class StandingSums:
     def __init__(self, kind: type[Sum], memory: object, grid: Grid, units: Mapping[str, float]) -> None:
         self._kind, self._grid, self._units = kind, grid, units
         self._slots = slot_count(grid.calendar, grid.slot_s)
-        self._kept: list[Kept] = list(memory) if isinstance(memory, tuple) else []
+        self._kept: list[CachedSums] = list(memory) if isinstance(memory, tuple) else []
 
     def layers(self, one: Standing, cut: int | None = None) -> dict[str, Layers]:
         """What a reservation asks for; of its first `cut` units alone where that is given."""
         return layers(one, self._grid, self._units, cut)
 
-    def memory(self) -> tuple[Kept, ...]:
+    def memory(self) -> tuple[CachedSums, ...]:
         """What to keep, the newest first."""
-        kept: list[Kept] = []
+        kept: list[CachedSums] = []
         for one in self._kept:
             if len(kept) < KEPT_MAX and not any(other.members == one.members for other in kept):
                 kept.append(one)
         return tuple(kept)
 
-    def of(self, members: tuple[Standing, ...]) -> Kept:
+    def of(self, members: tuple[Standing, ...]) -> CachedSums:
         """The sums of some reservations."""
         for kept in self._kept:
             if kept.members is members and self._alike(kept):
                 return kept
-        best: Kept | None = None
+        best: CachedSums | None = None
         for kept in self._kept:
             if self._alike(kept) and _begins(kept.members, members):
                 best = kept if best is None or len(kept.members) > len(best.members) else best
@@ -81,20 +81,20 @@ class StandingSums:
         self.keep(found)
         return found
 
-    def among(self, members: tuple[Standing, ...], lasting: int) -> Kept:
+    def among(self, members: tuple[Standing, ...], lasting: int) -> CachedSums:
         """The same, of members of which the first `lasting` are to be asked for again with others beside them."""
         if lasting < len(members):
             self.keep(self.of(members[:lasting]))
         return self.of(members)
 
-    def keep(self, found: Kept) -> None:
+    def keep(self, found: CachedSums) -> None:
         """For later, instead of what was not asked for the longest."""
         self._kept = [found, *(kept for kept in self._kept if kept is not found)][:HELD_MAX]
 
-    def _alike(self, kept: Kept) -> bool:
+    def _alike(self, kept: CachedSums) -> bool:
         return (kept.grid, kept.units) == (self._grid, self._units)
 
-    def added(self, kept: Kept, one: Standing, asked: Mapping[str, Layers]) -> Kept:
+    def added(self, kept: CachedSums, one: Standing, asked: Mapping[str, Layers]) -> CachedSums:
         """With one reservation more, which asks for these layers."""
         guaranteed, sums, askers = dict(kept.guaranteed), dict(kept.sums), dict(kept.askers)
         row, bound = len(kept.members), upper(one.coupling, one.observations)
@@ -109,9 +109,9 @@ class StandingSums:
                     sums[key] = self._kind.of(self._slots, (profile,), (bound,))
                     continue
                 sums[key] = before.added(profile, bound)
-        return Kept(self._grid, self._units, self._slots, members, guaranteed, sums, askers)
+        return CachedSums(self._grid, self._units, self._slots, members, guaranteed, sums, askers)
 
-    def _whole(self, members: tuple[Standing, ...]) -> Kept:
+    def _whole(self, members: tuple[Standing, ...]) -> CachedSums:
         guaranteed: dict[str, Ints] = {}
         asking: dict[Key, list[tuple[int, Profile]]] = {}
         for row, one in enumerate(members):
@@ -124,16 +124,16 @@ class StandingSums:
             key: self._kind.of(self._slots, [profile for _, profile in found], _bounds(members, askers[key]))
             for key, found in asking.items()
         }
-        return Kept(self._grid, self._units, self._slots, members, guaranteed, sums, askers)
+        return CachedSums(self._grid, self._units, self._slots, members, guaranteed, sums, askers)
 
-    def _recoupled(self, kept: Kept, members: tuple[Standing, ...]) -> Kept:
+    def _recoupled(self, kept: CachedSums, members: tuple[Standing, ...]) -> CachedSums:
         """The same reservations, of which more may be known by now."""
         sums = dict(kept.sums)
         for key, rows in kept.askers.items():
             bounds = _bounds(members, rows)
             if bounds != _bounds(kept.members, rows):
                 sums[key] = sums[key].recoupled(bounds)
-        return Kept(kept.grid, kept.units, kept.slots, members, kept.guaranteed, sums, kept.askers)
+        return CachedSums(kept.grid, kept.units, kept.slots, members, kept.guaranteed, sums, kept.askers)
 
 
 def _begins(some: tuple[Standing, ...], members: tuple[Standing, ...]) -> bool:

@@ -23,9 +23,9 @@ from shared.runtime.connection_thread import (
     Blocked,
     Buried,
     Connected,
+    ConnectionSpec,
     Disconnected,
     Failed,
-    Link,
     News,
     Pump,
     Unblocked,
@@ -52,7 +52,9 @@ class AmqpClient:
         self.own = user
         self._clock, self._answer_s = clock, answer_s
         self._queue = topology.reply_queue(user, uuid4().hex)
-        self._pump = Pump(Link(connect, self._set_up, frozenset({self._queue.name})), self._heard, Random(seed))
+        self._pump = Pump(
+            ConnectionSpec(connect, self._set_up, frozenset({self._queue.name})), self._heard, Random(seed)
+        )
         self._loop: asyncio.AbstractEventLoop | None = None
         self._bus: Bus | None = None
         self._down: tuple[float, str] | None = None  # since when, and why

@@ -26,7 +26,7 @@ FILTERS = ("account", "kind", "text")
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class AuditLine:
     """One thing that was done or tried. via: the broker's user that sent it, or the address that it came from."""
 
     at_s: float
@@ -66,7 +66,7 @@ async def show(request: Request) -> Response:
     )
 
 
-def _older(lines: Sequence[Line], span: Span, fields: dict[str, str]) -> str:
+def _older(lines: Sequence[AuditLine], span: Span, fields: dict[str, str]) -> str:
     """The query of what does not fit on the page; "" where everything does."""
     if len(lines) <= ROWS_MAX:
         return ""
@@ -75,7 +75,7 @@ def _older(lines: Sequence[Line], span: Span, fields: dict[str, str]) -> str:
     return urlencode({**said, "from": repr(span.from_s), "to": repr(last_s)})
 
 
-async def _of_controller(request: Request, from_s: float, to_s: float, fields: dict[str, str]) -> list[Line]:
+async def _of_controller(request: Request, from_s: float, to_s: float, fields: dict[str, str]) -> list[AuditLine]:
     if portal(request).reading is None:
         return []
     rows: tuple[Audited, ...] = await read(
@@ -85,7 +85,7 @@ async def _of_controller(request: Request, from_s: float, to_s: float, fields: d
         ),
     )
     return [
-        Line(
+        AuditLine(
             row.at_s,
             OF_CONTROLLER,
             row.account,
@@ -100,14 +100,14 @@ async def _of_controller(request: Request, from_s: float, to_s: float, fields: d
     ]
 
 
-async def _of_portal(request: Request, from_s: float, to_s: float, fields: dict[str, str]) -> list[Line]:
+async def _of_portal(request: Request, from_s: float, to_s: float, fields: dict[str, str]) -> list[AuditLine]:
     authentication = portal(request).authentication
     entries = await authentication.keep(lambda: authentication.log.entries(from_s, to_s, LOOKED_THROUGH_MAX))
     return [_line(entry) for entry in entries if _fits(entry, fields)][: ROWS_MAX + 1]
 
 
-def _line(entry: Entry) -> Line:
-    return Line(
+def _line(entry: Entry) -> AuditLine:
+    return AuditLine(
         entry.at_s,
         OF_PORTAL,
         entry.account,

@@ -29,7 +29,7 @@ _NARROW, _DARK = "(max-width: 40rem)", "(prefers-color-scheme: dark)"  # as in t
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class ChartVariant:
     """How a picture is drawn, and in which windows it is the one that is shown ("": where no other is)."""
 
     theme: str
@@ -38,11 +38,11 @@ class Look:
 
 
 # Every one that may be asked for; the first whose windows are meant is shown.
-LOOKS: Mapping[str, Look] = {
-    "narrow-dark": Look("dark", NARROW_PX, f"{_NARROW} and {_DARK}"),
-    "narrow": Look("light", NARROW_PX, _NARROW),
-    "dark": Look("dark", WIDTH_PX, _DARK),
-    "light": Look("light", WIDTH_PX),
+LOOKS: Mapping[str, ChartVariant] = {
+    "narrow-dark": ChartVariant("dark", NARROW_PX, f"{_NARROW} and {_DARK}"),
+    "narrow": ChartVariant("light", NARROW_PX, _NARROW),
+    "dark": ChartVariant("dark", WIDTH_PX, _DARK),
+    "light": ChartVariant("light", WIDTH_PX),
 }
 
 

@@ -31,7 +31,7 @@ from shared.base.errors import BusUnavailable, InvalidValue, PermanentError
 from shared.bus.inbox import Inbox, unfit
 from shared.bus.rabbitmq.addresses import check_name, dead_headers, queue_arguments, tls_advice, tls_context
 from shared.bus.rabbitmq.field_tables import read_short_string, read_table
-from shared.bus.rabbitmq.parts import Errand, Held, Step, culprit, unhandled, words
+from shared.bus.rabbitmq.parts import Errand, Step, UnacknowledgedDelivery, culprit, unhandled, words
 from shared.config.broker_url import Address, Tls, parse_url
 from shared.ports.bus import BusEvent, Confirm, Delivery, Lost
 from shared.protocol.dead_letter import Burials, bury
@@ -116,7 +116,7 @@ class RabbitConnection:
         # between the threads
         self._clock = SystemClock()
         self._inbox = Inbox(self._clock.monotonic_s, lambda delivery: self.acknowledge(delivery.tag))
-        self._held: dict[int, Held] = {}
+        self._held: dict[int, UnacknowledgedDelivery] = {}
         self._jobs: deque[_Job] = deque()
         self._woken = False
         self._lock = threading.Lock()
@@ -432,7 +432,7 @@ class RabbitConnection:
 
     def _on_delivery(self, queue: str, channel: Any, method: Any, properties: Any, body: bytes) -> None:
         delivery = self._received(queue, method, properties, body)
-        held = Held(channel, method.delivery_tag, delivery)
+        held = UnacknowledgedDelivery(channel, method.delivery_tag, delivery)
         if wrong := unhandled(properties.headers) or unfit(delivery):
             self._begin_burial(delivery, wrong, held.acknowledge)
             self._inbox.put_discarded(queue, culprit(properties.headers) or delivery.sender, wrong)

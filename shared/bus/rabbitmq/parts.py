@@ -21,7 +21,7 @@ Step = Callable[[Any, Callable[..., None]], object]  # (channel, what to call wh
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class UnacknowledgedDelivery:
     """A delivery that waits for its acknowledgement."""
 
     channel: Any

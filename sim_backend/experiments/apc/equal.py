@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from daemons.capacity.process_pool import Work
-from sim_backend.experiments.apc.runs import Ran, distance_s, play, utility
+from sim_backend.experiments.apc.runs import RunOutcome, distance_s, play, utility
 from sim_backend.experiments.apc.settings import (
     APC,
     APC_STARTS,
@@ -42,7 +42,7 @@ class Seed:
     """What the rivals did with the jobs of one seed, by label."""
 
     seed: int
-    ran: dict[str, Ran]
+    ran: dict[str, RunOutcome]
 
 
 def play_two(seed: int, count: int = JOBS) -> Seed:
@@ -67,7 +67,7 @@ def work_three(seeds: int) -> list[Work]:
     return [(play_three, (seed,)) for seed in range(seeds)]
 
 
-def of(results: Sequence[Seed], rival: Rival) -> list[Ran]:
+def of(results: Sequence[Seed], rival: Rival) -> list[RunOutcome]:
     """One rival's runs."""
     return [result.ran[rival.label] for result in results]
 
@@ -101,30 +101,30 @@ def rows_two(results: Sequence[Seed]) -> list[Row]:
     return rows
 
 
-def _most_placed(ran: Ran) -> float:
+def _most_placed(ran: RunOutcome) -> float:
     return float(max(cycle.placed for cycle in ran.cycles))
 
 
-def _apart_s(one: Ran, other: Ran) -> float:
+def _apart_s(one: RunOutcome, other: RunOutcome) -> float:
     """The largest difference between completion times, both sorted: identical jobs may change places."""
     ends = [sorted(run.end_s or math.inf for run in ran.runs) for ran in (one, other)]
     return max(abs(a - b) for a, b in zip(ends[0], ends[1], strict=True))
 
 
-def _shift(runs: Sequence[Ran]) -> Row:
+def _shift(runs: Sequence[RunOutcome]) -> Row:
     """By how much the achieved utility follows the hypothetical one."""
     what = "how much later the utility achieved drops than the hypothetical one (s)"
     why = f"when the least of both first falls {_DROP:g} below the best"
     return within("two.shift", what, 18_000.0, [_lag_s(ran) for ran in runs], 16_000.0, 20_000.0, 6, why)
 
 
-def _lag_s(ran: Ran) -> float:
+def _lag_s(ran: RunOutcome) -> float:
     foreseen = [cycle.at_s for cycle in ran.cycles if cycle.least is not None and cycle.least < BEST_TWO - _DROP]
     achieved = [run.end_s for run in ran.completed if run.end_s is not None and utility(run) < BEST_TWO - _DROP]
     return min(achieved) - min(foreseen) if achieved and foreseen else math.nan
 
 
-def _deciding(runs: Sequence[Ran]) -> list[Row]:
+def _deciding(runs: Sequence[RunOutcome]) -> list[Row]:
     """Figure 11: how much work a decision is when all jobs fit, and when some wait."""
     crowded = [[cycle for cycle in ran.cycles if cycle.jobs > cycle.placed] for ran in runs]
     fits = [[cycle for cycle in ran.cycles if cycle.jobs == cycle.placed] for ran in runs]
@@ -154,12 +154,12 @@ def factor_of(run: JobRun) -> float:
     return round(((run.goal_s or math.inf) - run.submit_s) / RUN_S, 6)
 
 
-def least_utility(ran: Ran, factor: float) -> float:
+def least_utility(ran: RunOutcome, factor: float) -> float:
     """The smallest utility achieved by the jobs of one factor."""
     return min((utility(run) for run in ran.completed if factor_of(run) == factor), default=math.nan)
 
 
-def _suspends(runs: Sequence[Ran]) -> Row:
+def _suspends(runs: Sequence[RunOutcome]) -> Row:
     each = [float(ran.operations.get("suspend", 0)) for ran in runs]
     why = f"{min(each):g} to {max(each):g} in {len(each)} runs; asked for a mean of 30 to 65"
     return Row("three.suspends", "suspends", "some", round(mean(each), 1), 30.0 <= mean(each) <= 65.0, why)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from daemons.capacity.process_pool import Work
-from sim_backend.experiments.apc.runs import Cycle, Ran, play
+from sim_backend.experiments.apc.runs import Cycle, RunOutcome, play
 from sim_backend.experiments.apc.settings import (
     APC,
     JOB_MHZ,
@@ -23,7 +23,7 @@ EQUAL = 1e-6
 _ONE_MHZ = 1.0
 
 
-def play_five(seed: int, count: int = JOBS, late: int | None = None) -> Ran:
+def play_five(seed: int, count: int = JOBS, late: int | None = None) -> RunOutcome:
     """APC at cycles on the jobs of one seed."""
     jobs = jobs_five(seed, count) if late is None else jobs_five(seed, count, late)
     return play(jobs, cluster(), APC, web_apps=[web_five(NODES)])
@@ -46,7 +46,7 @@ def gap(cycle: Cycle) -> float:
     return abs(cycle.web - cycle.level)
 
 
-def rows_five(results: Sequence[Ran]) -> list[Row]:
+def rows_five(results: Sequence[RunOutcome]) -> list[Row]:
     """The claims of section 5.5."""
     shared = [[cycle for cycle in ran.cycles if contended(cycle)] for ran in results]
     furthest = [max((gap(cycle) for cycle in cycles), default=float("nan")) for cycles in shared]

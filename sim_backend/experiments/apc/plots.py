@@ -12,7 +12,7 @@ import numpy as np
 from daemons.report.charts import Chart, Mark, Scale, Series, Style, X
 from daemons.report.themes import AT_BLUE, AT_GREEN, AT_INK, AT_ORANGE, DASHED, DOTTED, SOLID
 from sim_backend.experiments.apc import equal, hypothetical, random
-from sim_backend.experiments.apc.runs import Cycle, Ran, distance_s, utility
+from sim_backend.experiments.apc.runs import Cycle, RunOutcome, distance_s, utility
 from sim_backend.experiments.apc.settings import (
     APC,
     AT_CYCLES,
@@ -114,7 +114,7 @@ def _times(cycles: Iterable[Cycle]) -> list[float]:
     return [cycle.at_s / 1e3 for cycle in cycles]
 
 
-def _jobs(ran: Ran) -> Chart:
+def _jobs(ran: RunOutcome) -> Chart:
     times = _times(ran.cycles)
     series = (
         Series("in the system", times, [c.jobs for c in ran.cycles], style=Style.STEP, colour=AT_ORANGE, dash=SOLID),
@@ -123,7 +123,7 @@ def _jobs(ran: Ran) -> Chart:
     return Chart("jobs", "jobs in the system and jobs placed", "jobs", series=series, x=X.NUMBER, x_label=_TIME)
 
 
-def _utility(ran: Ran, factors: Sequence[float]) -> Chart:
+def _utility(ran: RunOutcome, factors: Sequence[float]) -> Chart:
     shown = [cycle for cycle in ran.cycles if cycle.mean is not None]
     predicted = [cycle.mean for cycle in shown]
     series = [Series("hypothetical, mean over the jobs", _times(shown), predicted, colour=AT_INK)]
@@ -147,14 +147,14 @@ def _cloud(name: str, points: Sequence[tuple[float, float]], colour: int) -> Ser
     return Series(name, [x for x, _ in points], [y for _, y in points], style=Style.POINTS, colour=colour)
 
 
-def _deciding(ran: Ran) -> Chart:
+def _deciding(ran: RunOutcome) -> Chart:
     taken = Series("APC", _times(ran.cycles), [cycle.decide_s * 1e3 for cycle in ran.cycles], style=Style.POINTS)
     return Chart(
         "deciding", "time of a decision", "time of a decision (ms)", series=(taken,), x=X.NUMBER, x_label=_TIME
     )
 
 
-def _operations(ran: Ran) -> Chart:
+def _operations(ran: RunOutcome) -> Chart:
     series: list[Series] = []
     kinds = ("start", "suspend", "resume", "migrate")
     for kind, colour, dash in zip(kinds, (AT_INK, *_COLOURS), (SOLID, SOLID, DASHED, DOTTED), strict=True):
@@ -239,7 +239,7 @@ def _distances(
 # --- Experiment Five: figures 18 to 20, of the first seed ---------------------------------------------------------
 
 
-def draw_five(results: Sequence[Ran], folder: Path) -> list[Path]:
+def draw_five(results: Sequence[RunOutcome], folder: Path) -> list[Path]:
     """Figures 18, 19 and 20."""
     ran = results[0]
     return [
@@ -258,7 +258,7 @@ def _web_utility() -> Chart:
     )
 
 
-def _both_utilities(ran: Ran) -> Chart:
+def _both_utilities(ran: RunOutcome) -> Chart:
     cycles = [cycle for cycle in ran.cycles if cycle.level is not None]
     times = _times(cycles)
     series = (
@@ -269,7 +269,7 @@ def _both_utilities(ran: Ran) -> Chart:
     return Chart("utilities", "utility of both workloads", "utility", series=series, x=X.NUMBER, x_label=_TIME)
 
 
-def _both_mhz(ran: Ran) -> Chart:
+def _both_mhz(ran: RunOutcome) -> Chart:
     times = _times(ran.cycles)
     jobs = [c.jobs_mhz / 1e3 for c in ran.cycles]
     web = [c.web_mhz / 1e3 for c in ran.cycles]

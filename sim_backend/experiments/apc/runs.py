@@ -41,7 +41,7 @@ class Cycle:
 
 
 @dataclass(frozen=True, slots=True)
-class Ran:
+class RunOutcome:
     """The outcome: every job submitted, operations by kind (of jobs and instances), how many of the resumes were away
     from the image, and the cycles."""
 
@@ -117,7 +117,7 @@ def play(
     web_apps: Sequence[WebLoad] = (),
     stop_after: int | None = None,
     every_cycle: bool = True,
-) -> Ran:
+) -> RunOutcome:
     """Play one rival on these jobs. Without `every_cycle` those at which nothing could change may be missing. Raises as
     `run_direct` does."""
     recorder = _Recorder()
@@ -134,4 +134,4 @@ def play(
         watch=recorder,
         every_cycle=every_cycle,
     )
-    return Ran(outcome.runs, dict(recorder.operations), recorder.moved_and_resumed, tuple(recorder.cycles))
+    return RunOutcome(outcome.runs, dict(recorder.operations), recorder.moved_and_resumed, tuple(recorder.cycles))

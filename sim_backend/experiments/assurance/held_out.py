@@ -24,7 +24,7 @@ _REASONS = {"bitbrains": "", "planetlab": "; the days are 19 apart, and the seco
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class HeldOutResult:
     """One promise by one method. servers: largest of the slots; each slot has its own. achieved [slots]: what these
     achieve; pooled: on average, if every slot has the largest."""
 
@@ -43,7 +43,7 @@ class HeldOut:
     name: Name
     known: int
     days: int
-    kept: tuple[Kept, ...]
+    kept: tuple[HeldOutResult, ...]
     methods: dict[str, int]
 
 
@@ -53,14 +53,14 @@ def play_held_out(folder: Path, name: Name) -> HeldOut:
     known = round(len(demand) * KNOWN[name])
     total, before = measured(demand[:known])
     needed = demand[known:].sum(axis=-1)
-    kept: list[Kept] = []
+    kept: list[HeldOutResult] = []
     for method in METHODS:
         assured = assurance(total, before, method)
         for theta in THETAS:
             servers = assured.gamma(theta)
             achieved = np.minimum(servers / needed, 1.0).mean(axis=0)
             pooled = float(np.minimum(servers.max() / needed, 1.0).mean())
-            kept.append(Kept(theta, method, int(servers.max()), achieved, pooled))
+            kept.append(HeldOutResult(theta, method, int(servers.max()), achieved, pooled))
     chosen = [method.value for method in assurance(total, before).methods]
     return HeldOut(name, known, len(needed), tuple(kept), {each: chosen.count(each) for each in sorted(set(chosen))})
 

@@ -27,7 +27,7 @@ from sim_backend.experiments.drawing import saved
 from sim_backend.experiments.experiment import Row
 from sim_backend.loop.closed_loop import ClosedLoop, LoopSettings
 from sim_backend.world.demand import Demand, steps
-from sim_backend.world.web_site import Look, TrueFlow, TrueWeb
+from sim_backend.world.web_site import SiteSample, TrueFlow, TrueWeb
 
 VMS, CORE_MHZ = 16, 2_000.0
 BUSIEST_PER_S = 2.22 * 153_878 / 60.0
@@ -95,7 +95,7 @@ def play_serving() -> Served:
     return Served(play_off(), play_on())
 
 
-def _looks(demand: Demand, least: int, until_s: float) -> list[Look]:
+def _looks(demand: Demand, least: int, until_s: float) -> list[SiteSample]:
     controller = ControllerSettings(
         decide_s=300.0,
         placement=PolicyChoice("first-fit"),
@@ -111,7 +111,7 @@ def _looks(demand: Demand, least: int, until_s: float) -> list[Look]:
     return loop.balancers["zap"].site.looks
 
 
-def _point(looks: Sequence[Look], demand: Demand) -> Point:
+def _point(looks: Sequence[SiteSample], demand: Demand) -> Point:
     served = [look.served_per_s for look in looks]
     weighted = [count * look.mean_s[0] for count, look in zip(served, looks, strict=True) if look.mean_s[0] is not None]
     available = math.fsum(look.available_mhz for look in looks)

@@ -17,7 +17,7 @@ Ints = NDArray[np.int32]
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class ProbedCapacity:
     """jobs: the most that are finished often enough, -1 where not even none; tried: how many numbers of jobs."""
 
     jobs: int
@@ -54,7 +54,9 @@ def finished_share(
     return float((left == 0).mean())
 
 
-def capacity_by_chance(scenario: Scenario, begin: int, servers: int, runs: int, rng: np.random.Generator) -> Found:
+def capacity_by_chance(
+    scenario: Scenario, begin: int, servers: int, runs: int, rng: np.random.Generator
+) -> ProbedCapacity:
     """g_s(p) by a binary search over 0..gamma (equation 4.6), each step of `runs` runs."""
     period = scenario.period
     gamma = scenario.servers.max * period.deadline * period.interval_s / scenario.service.mean_s
@@ -66,7 +68,7 @@ def capacity_by_chance(scenario: Scenario, begin: int, servers: int, runs: int, 
             low = middle
         else:
             high = middle - 1
-    return Found(low, tried)
+    return ProbedCapacity(low, tried)
 
 
 def steps_by_chance(

@@ -2,7 +2,16 @@
 
 from __future__ import annotations
 
-from daemons.capacity.provisioning.file import Arrivals, Given, Period, Price, Promise, Scenario, Servers, Service
+from daemons.capacity.provisioning.file import (
+    Arrivals,
+    Period,
+    Price,
+    PricedScenario,
+    Promise,
+    Scenario,
+    Servers,
+    Service,
+)
 
 SHAPES = ("uniform", "increasing", "decreasing", "quadratic-1", "quadratic-2")
 """Cost functions 1 to 5 (section 5.3)."""
@@ -23,7 +32,7 @@ SIZES = (5, 10, 20, 30)
 """The largest numbers of servers of section 5.4.4."""
 
 
-def thesis(servers_max: int = SERVERS_MAX, ratio: float = RATIO, confidence: float = CONFIDENCE) -> Given:
+def thesis(servers_max: int = SERVERS_MAX, ratio: float = RATIO, confidence: float = CONFIDENCE) -> PricedScenario:
     """The period; arrivals come `servers_max` / 5 times as often as with five servers."""
     scenario = Scenario(
         period=Period(900.0, SUBMISSION_END, DEADLINE),
@@ -33,4 +42,4 @@ def thesis(servers_max: int = SERVERS_MAX, ratio: float = RATIO, confidence: flo
         promise=Promise(confidence),
         price=Price(ratio=ratio),
     )
-    return Given(scenario)
+    return PricedScenario(scenario)

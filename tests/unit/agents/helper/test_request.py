@@ -19,7 +19,7 @@ from agents.helper.__main__ import answer
 from agents.helper.apt import WOULD
 from agents.helper.errors import Refusal
 from agents.helper.policy import Policy
-from agents.helper.request import Request, Wanted
+from agents.helper.request import PackageRequest, Request
 from shared.values.host_setup import Package
 from tests.architecture.sources import ROOT
 from tests.integration.debian import need_root
@@ -40,7 +40,7 @@ def package(**changed: Any) -> bytes:
 
 
 def test_a_request_is_understood() -> None:
-    assert request.parsed(line()) == Request((Wanted("shop", "1.0", DIGEST),), 60)
+    assert request.parsed(line()) == Request((PackageRequest("shop", "1.0", DIGEST),), 60)
     assert request.parsed(line(limit_s=1e9)).limit_s == request.LIMIT_S_MAX
 
 

@@ -9,9 +9,9 @@ import pytest
 
 from daemons.models.job_profiler import (
     FinishedJob,
+    JobProfileStatus,
     ProfileParams,
     Quantity,
-    Standing,
     profile_of,
     weighted_quantile,
 )
@@ -27,7 +27,7 @@ def _jobs(*works: float) -> list[FinishedJob]:
 def test_quantiles_by_hand() -> None:
     found = profile_of(_jobs(10.0, 50.0, 30.0, 20.0, 40.0), EVEN)
 
-    assert found.standing is Standing.ESTIMATED
+    assert found.standing is JobProfileStatus.ESTIMATED
     assert found.work_mcycles.value == 30.0
     assert found.max_mhz.value == 1004.0  # nine tenths of five jobs are all five
     assert found.memory_mib.value == 516.0
@@ -46,9 +46,9 @@ def test_the_weighted_quantile_is_the_least_value_with_enough_weight() -> None:
 def test_fewer_than_the_least_count_are_not_enough(count: int) -> None:
     found = profile_of(_jobs(*[10.0] * count))
 
-    assert (found.standing, found.jobs) == (Standing.NOT_ENOUGH, count)
+    assert (found.standing, found.jobs) == (JobProfileStatus.NOT_ENOUGH, count)
     assert math.isnan(found.work_mcycles.value)
-    assert profile_of(_jobs(*[10.0] * 5)).standing is Standing.ESTIMATED
+    assert profile_of(_jobs(*[10.0] * 5)).standing is JobProfileStatus.ESTIMATED
 
 
 def test_a_few_wild_jobs_do_not_move_the_median() -> None:

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from daemons.models.work_profiler import (
-    Standing,
     UsageSample,
     WorkEstimate,
+    WorkEstimateStatus,
     WorkWindows,
     estimate,
 )
@@ -45,7 +45,7 @@ def test_without_noise_it_is_exact() -> None:
 
     found = estimate(_run(_rates(rng, 30), np.zeros(30)))
 
-    assert found.standing is Standing.ESTIMATED
+    assert found.standing is WorkEstimateStatus.ESTIMATED
     assert _work(found) == pytest.approx(WORK)
     assert found.background_known
     assert found.background_mhz == pytest.approx(BACKGROUND_MHZ)
@@ -105,7 +105,7 @@ def test_flows_that_rise_and_fall_together_are_not_told_apart() -> None:
 
     found = estimate(WorkWindows(("a", "b", "c"), samples))
 
-    assert found.standing is Standing.NOT_APART
+    assert found.standing is WorkEstimateStatus.NOT_APART
     assert [math.isinf(flow.half_width_frac) for flow in found.flows] == [True, True, False]
     assert found.flows[2].work_mcycles == pytest.approx(40.0, rel=0.02)
     assert _work(found)[0] + 0.25 * _work(found)[1] == pytest.approx(40.0, rel=0.02)
@@ -137,7 +137,7 @@ def test_nothing_is_negative() -> None:
 def test_too_few_windows(count: int) -> None:
     found = estimate(_run(_rates(np.random.default_rng(7), count), np.zeros(count)))
 
-    assert (found.standing, found.samples) == (Standing.NOT_ENOUGH, count)
+    assert (found.standing, found.samples) == (WorkEstimateStatus.NOT_ENOUGH, count)
     assert all(math.isnan(work) for work in _work(found))
 
 
@@ -150,7 +150,7 @@ def test_a_flow_without_requests_is_left_out() -> None:
     assert found.flows[0].work_mcycles == pytest.approx(20.0)
     assert math.isnan(found.flows[1].work_mcycles)
     assert [flow.samples for flow in found.flows] == [30, 0]
-    assert estimate(_run(rates * 0.0, np.zeros(30))).standing is Standing.NOT_ENOUGH
+    assert estimate(_run(rates * 0.0, np.zeros(30))).standing is WorkEstimateStatus.NOT_ENOUGH
 
 
 def test_an_idle_application_uses_nothing() -> None:

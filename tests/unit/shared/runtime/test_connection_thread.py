@@ -20,8 +20,8 @@ from shared.runtime.connection_thread import (
     Batch,
     Buried,
     Connected,
+    ConnectionSpec,
     Disconnected,
-    Link,
     News,
     Pump,
 )
@@ -62,7 +62,7 @@ class Pumped:
     def __init__(self, *polls: Sequence[BusEvent], unacknowledged: frozenset[str] = frozenset()) -> None:
         self.bus = ScriptedBus(*polls)
         self.posted: SimpleQueue[News] = SimpleQueue()
-        link = Link(lambda: cast(Bus, self.bus), lambda _bus: None, unacknowledged)
+        link = ConnectionSpec(lambda: cast(Bus, self.bus), lambda _bus: None, unacknowledged)
         self.pump = Pump(link, self.posted.put, Random(1), lambda: NOW_S)
 
     def __enter__(self) -> Pumped:

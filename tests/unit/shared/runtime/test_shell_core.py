@@ -21,7 +21,7 @@ from shared.ports import effects as fx
 from shared.ports.bus import Bus
 from shared.protocol.messages import Probe
 from shared.runtime import logs
-from shared.runtime.connection_thread import Connected, Disconnected, Link, backoff_s
+from shared.runtime.connection_thread import Connected, ConnectionSpec, Disconnected, backoff_s
 from shared.runtime.lanes import Lane
 from shared.runtime.shell import Shell
 from shared.runtime.systemd_notify import Notifier
@@ -50,9 +50,9 @@ class ScriptedCore:
         return self._react(event, now_s)
 
 
-def lone_link() -> Link:
+def lone_link() -> ConnectionSpec:
     """A broker that nobody else uses."""
-    return Link(lambda: LockedBroker(SystemClock()).connect("agent.n1"), lambda _bus: None)
+    return ConnectionSpec(lambda: LockedBroker(SystemClock()).connect("agent.n1"), lambda _bus: None)
 
 
 def scripted(first: list[fx.Effect], react: Reaction, clock: ManualClock | None = None) -> tuple[Shell, ScriptedCore]:
@@ -154,7 +154,7 @@ def test_a_core_without_a_broker_begins_and_hears_when_there_is_one() -> None:
         lambda event, _now_s: [fx.Exit("enough")] if isinstance(event, fx.Reconnected) else [],
     )
 
-    assert Shell("test", core, Link(connect, lambda _bus: None), seed=1).run() == 75
+    assert Shell("test", core, ConnectionSpec(connect, lambda _bus: None), seed=1).run() == 75
     assert core.inputs == [fx.Reconnected()]
 
 

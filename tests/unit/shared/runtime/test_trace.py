@@ -11,7 +11,7 @@ from shared.protocol.operator_messages import CancelJob, DryRun, Query
 from shared.runtime import trace
 
 
-def heard(message: Message) -> trace.Line:
+def heard(message: Message) -> trace.LogLine:
     line = trace.of_input(Received(1, "operator.ann", message, "reply.operator.ann"))
     assert line is not None
     return line

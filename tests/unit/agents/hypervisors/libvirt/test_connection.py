@@ -8,7 +8,7 @@ from typing import cast
 import pytest
 
 from agents.hypervisors.libvirt.binding import Module
-from agents.hypervisors.libvirt.connection import Link
+from agents.hypervisors.libvirt.connection import LibvirtConnection
 from agents.hypervisors.libvirt.errors import Unavailable
 from sim_backend.fake_libvirt.cluster import Cluster
 from sim_backend.fake_libvirt.codes import Closed
@@ -49,7 +49,7 @@ class Hearing:
 
 def test_a_defect_in_the_connection_is_told_to_its_listener() -> None:
     listener = Hearing()
-    link = Link(cast(Module, Broken()), "test:///default", 5, listener)
+    link = LibvirtConnection(cast(Module, Broken()), "test:///default", 5, listener)
     starting = threading.Thread(target=link.start, daemon=True)  # nobody says that the first try is over
     starting.start()
     assert listener.told.wait(SOON_S)
@@ -67,7 +67,7 @@ class Glad(Hearing):
 def test_the_end_of_a_connection_that_is_told_late_does_not_end_the_next_one() -> None:
     cluster, go_on = Cluster(), threading.Event()
     host = cluster.add_host("h1")
-    link = Link(cast(Module, cluster.module("h1")), "qemu:///system", 5, Glad(), retry_s=0.01)
+    link = LibvirtConnection(cast(Module, cluster.module("h1")), "qemu:///system", 5, Glad(), retry_s=0.01)
     link.start()
 
     def busy() -> None:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from agents.hypervisors.libvirt import domain_xml, metadata, templates
 from agents.hypervisors.libvirt.capacity import Cpu
-from agents.hypervisors.libvirt.changes import GRACE_S, Changes, Found
+from agents.hypervisors.libvirt.changes import GRACE_S, Changes, ComparedDomains
 from agents.hypervisors.libvirt.codes import Error, Lifecycle, Stopped
 from agents.hypervisors.libvirt.domain_xml import Facts
 from agents.hypervisors.libvirt.errors import Declined, Meaning, NoMemory, NotThere, Unavailable, mapped, meaning_of
@@ -203,7 +203,7 @@ def knowing(before: ObservedDomain | None) -> Changes:
     return changes
 
 
-def told(found: Found) -> list[tuple[GuestChange, VmState]]:
+def told(found: ComparedDomains) -> list[tuple[GuestChange, VmState]]:
     return [(change.change, change.status.state) for change, _before in found.tell]
 
 
@@ -225,10 +225,10 @@ def test_the_event_says_how_a_vm_went(stopped: Stopped, change: GuestChange, sta
 
 def test_a_vm_that_is_gone_without_a_word_is_asked_after_before_it_is_lost() -> None:
     changes = knowing(seen())
-    assert changes.compare({}, (), 1.0) == Found()
+    assert changes.compare({}, (), 1.0) == ComparedDomains()
     assert set(changes.missing) == {VM}
     assert changes.compare({}, (), 1.0 + GRACE_S).asked == [VM]
-    assert changes.compare({}, (), 9.0) == Found()
+    assert changes.compare({}, (), 9.0) == ComparedDomains()
     changes.found_at(VM, "n2")
     found = changes.compare({}, (), 9.1)
     assert told(found) == [(GuestChange.LEFT, VmState.RUNNING)]
@@ -271,11 +271,11 @@ def test_who_comes_from_another_node_has_arrived(before: ObservedDomain | None, 
 
 def test_what_we_do_is_no_change() -> None:
     changes = knowing(seen())
-    assert changes.compare({}, {VM}, 1.0) == Found()
+    assert changes.compare({}, {VM}, 1.0) == ComparedDomains()
     changes.settle(VM, None)
-    assert changes.compare({}, (), 9.0) == Found()
+    assert changes.compare({}, (), 9.0) == ComparedDomains()
     changes.settle(VM, seen())
-    assert changes.compare({VM: seen()}, (), 9.5) == Found()
+    assert changes.compare({VM: seen()}, (), 9.5) == ComparedDomains()
 
 
 def test_who_is_not_ours_is_not_told_of() -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from daemons.capacity.provisioning.file import Given, Wanted, expected_arrivals
+from daemons.capacity.provisioning.file import PricedScenario, PriceSeriesRequest, expected_arrivals
 from daemons.capacity.provisioning.problem import problem_of
 from daemons.capacity.provisioning.series import paid, read_scenario
 from shared.base.errors import InvalidInput, Problem
@@ -101,7 +101,7 @@ def test_a_problem_names_its_key(tmp_path: Path, old: str, new: str, key: str) -
 def test_rates_are_not_negative_within_submission_alone(tmp_path: Path) -> None:
     """Given a profile that is below 0 after the end of submission only, then it is good."""
     path = changed(tmp_path, ("profile = [2.0, -1.04167e-4, 1.80845e-9]", "profile = [2.0, -3e-5]"))
-    assert isinstance(read_scenario(path), Given)
+    assert isinstance(read_scenario(path), PricedScenario)
 
 
 @pytest.mark.parametrize("profile", ["1e308, 1e305", "1e-308, 1e-310"])
@@ -114,7 +114,7 @@ def test_rates_beyond_all_measure_are_refused(tmp_path: Path, profile: str) -> N
 @pytest.mark.parametrize("profile", ["1.0, 1e-310, 5e-324", "1e200, -1e190, 1e180"])
 def test_coefficients_of_any_size_are_read(tmp_path: Path, profile: str) -> None:
     path = changed(tmp_path, ("profile = [2.0, -1.04167e-4, 1.80845e-9]", f"profile = [{profile}]"))
-    assert isinstance(read_scenario(path), Given)
+    assert isinstance(read_scenario(path), PricedScenario)
 
 
 def test_many_servers_whose_number_is_fixed(tmp_path: Path) -> None:
@@ -207,8 +207,8 @@ def test_days_on_which_the_clock_changes(tmp_path: Path) -> None:
     path = tmp_path / "prices.csv.gz"
     path.write_bytes(gzip.compress(("hour,eur\n" + "\n".join(lines)).encode()))
     start = datetime.datetime.fromisoformat("2022-10-30T00:00")
-    wanted = Wanted(path, "eur", "Europe/Brussels", start, 3600.0, 25, 0.0)
+    wanted = PriceSeriesRequest(path, "eur", "Europe/Brussels", start, 3600.0, 25, 0.0)
     assert paid(wanted, "x.toml").price == pytest.approx(list(range(25)))
-    half = Wanted(path, "eur", "Europe/Brussels", start, 5400.0, 4, 5400.0)
+    half = PriceSeriesRequest(path, "eur", "Europe/Brussels", start, 5400.0, 4, 5400.0)
     assert paid(half, "x.toml").price == pytest.approx([1 / 3, 5 / 3, 10 / 3, 14 / 3])
     assert paid(half, "x.toml").removal_price == pytest.approx([1 / 3, 5 / 3, 10 / 3, 14 / 3])

@@ -14,8 +14,8 @@ import pytest
 from daemons.config.controller import BalancerHaproxy, BalancerKeys, ControllerConfig
 from daemons.drivers.load_balancers.haproxy import Haproxy
 from daemons.drivers.load_balancers.haproxy_config import (
+    DesiredProxy,
     Server,
-    Wanted,
     check_of,
     form_of,
     proxy_of,
@@ -58,7 +58,7 @@ def backend(index: int, drain: bool = False, weight: float = 1.0) -> Backend:
     return Backend(f"shop#{index}", "n1", drain, f"10.0.0.{index + 1}", weight)
 
 
-def wanted(*backends: Backend, serving: Serving = SERVING, limits: Limits | None = None) -> Wanted:
+def wanted(*backends: Backend, serving: Serving = SERVING, limits: Limits | None = None) -> DesiredProxy:
     return wanted_of(Balance("shop", backends, serving, limits or Limits()), serving, KEYS)
 
 
