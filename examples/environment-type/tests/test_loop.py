@@ -80,5 +80,5 @@ def test_units_follow_their_managers() -> None:
     found = farm.cluster(6_000.0)
     assert all(farm.loop.world.completions.get(f"frame{index}") for index in range(5))
     assert found.environments["farm"].agreement.scheduling.policy == "edf"
-    assert distribution_of(found.web["site"].app, found) is Distribution.SOURCE
+    assert distribution_of(found.web["site"].app, found.environments["front"].agreement) is Distribution.SOURCE
     assert farm.checker.violations == []

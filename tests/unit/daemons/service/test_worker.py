@@ -131,7 +131,7 @@ def test_a_worker_does_not_outlive_its_controller(log: io.StringIO) -> None:
     """Given a process whose worker computes for ever, when it is killed, then the worker ends too."""
     del log
     script = (
-        "import threading, time\nfrom daemons.service.worker import Worker\nfrom shared import logs\n"
+        "import threading, time\nfrom daemons.service.worker import Worker\nfrom shared.runtime import logs\n"
         "from tests.support.worker_acts import act\nlogs.configure()\nworker = Worker(act)\nworker.warm()\n"
         "print(worker.pid, flush=True)\nworker.compute(('hang', 0), 600.0)\n"
     )
