@@ -45,6 +45,7 @@ JOB_MIB = 500
 MHZ = 1_000.0
 IDLE_WORK = 1e9  # more than anybody waits for
 KEPT_S = 4.0
+REPORTS = "/reports"  # of seven days: made once in ten minutes
 PAGES = (
     "/",
     "/workloads",
@@ -55,7 +56,7 @@ PAGES = (
     "/environments",
     "/notifications",
     "/audit",
-    "/reports?from={hours}h",  # one on the same span is made once a minute
+    REPORTS,
     "/forecast",
 )
 COMMANDS = (
@@ -68,7 +69,7 @@ COMMANDS = (
     ("costs",),
     ("doctor",),
 )
-HOURS = 60
+HOURS = 60  # spans of which a crowd has reports made
 ANSWER_S = 20.0
 LET_GO_S = 120.0
 LATER = (429, 503)  # too many at a time: come again
@@ -380,8 +381,8 @@ class Visitor:
 
 
 class Pages(Worker):
-    """Somebody who looks at one page of the portal after the other, `hurried` without a pause; and metrics are
-    collected."""
+    """Somebody who looks at one page of the portal after the other, and metrics are collected. `hurried`: without a
+    pause, and each report is one that has to be made."""
 
     def __init__(self, place: Place, times: Times, seed: int, hurried: bool = False) -> None:
         super().__init__("pages", seed)
@@ -391,7 +392,9 @@ class Pages(Worker):
 
     def turn(self) -> float:
         """One page, and the metrics of one daemon."""
-        path = PAGES[self.count % len(PAGES)].format(hours=1 + self.count % HOURS)
+        path = PAGES[self.count % len(PAGES)]
+        if self._hurried and path == REPORTS:
+            path += f"?from={1 + self.count % HOURS}h"
         begun_s = CLOCK.monotonic_s()
         self.count += 1
         try:
