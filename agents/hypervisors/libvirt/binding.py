@@ -147,17 +147,22 @@ class Module(Protocol):
         ...
 
 
+def check_installed() -> None:
+    """Raise InvalidInput where the library cannot be imported."""
+    try:
+        import libvirt  # noqa: F401  whether it can be
+    except ImportError as error:
+        what = f"'libvirt' needs the Python module libvirt ({error})"
+        raise InvalidInput(Problem("hypervisor.driver", what, "the extra trimtab[libvirt]")) from None
+
+
 @cache
 def real() -> Module:
     """The library, with its event loop in a thread of its own for as long as the process lives. Raises InvalidInput
     where it is not installed."""
-    try:
-        import libvirt
-    except ImportError:
-        problem = Problem(
-            "hypervisor.driver", "'libvirt' needs the Python module libvirt", "the extra trimtab[libvirt]"
-        )
-        raise InvalidInput(problem) from None
+    check_installed()
+    import libvirt
+
     libvirt.virEventRegisterDefaultImpl()
     libvirt.registerErrorHandler(_say_nothing, None)
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from urllib.parse import urlsplit
 
 from agents.collectors.clock import base_clock_mhz
 from agents.hypervisors.libvirt import binding, capacity, connection, templates
-from agents.hypervisors.libvirt.binding import Module
+from agents.hypervisors.libvirt.binding import Module, check_installed
 from agents.hypervisors.libvirt.capacity import Cpu
 from agents.hypervisors.libvirt.connection import LibvirtConnection
 from agents.hypervisors.libvirt.driver import LibvirtHypervisor
@@ -23,8 +24,16 @@ MHZ_UNKNOWN = 1_000.0
 
 
 def check_config(config: AgentConfig) -> None:
-    """Raise InvalidInput with all that is wrong with the driver's keys and its templates; libvirt is not asked."""
-    _checked(config.libvirt)
+    """Raise InvalidInput with all that is wrong with the driver's keys and its templates, or without the library;
+    libvirt is not asked."""
+    problems: list[Problem] = []
+    for check in (check_installed, partial(_checked, config.libvirt)):
+        try:
+            check()
+        except InvalidInput as error:
+            problems += error.problems
+    if problems:
+        raise InvalidInput(*problems)
 
 
 def from_config(config: AgentConfig, wake: Callable[[], None]) -> LibvirtHypervisor:

@@ -34,6 +34,7 @@ from shared.base.http_client import OK, HttpError, Request, exchange
 from shared.base.printable import one_line
 from shared.base.secrets import completed, is_absent, path_of
 from shared.bus.rabbitmq.addresses import tls_advice, tls_context
+from shared.config.agent import AgentConfig
 from shared.config.broker_url import Address, Tls, parse_url
 from shared.config.common import Bus, Metrics
 from shared.config.toml import load
@@ -42,6 +43,7 @@ from shared.ports import plugins
 from shared.values.nodes import PowerOperation
 
 DISTRIBUTION = "trimtab"
+AGENT_CONFIG = Path("/etc/trimtab/agent.toml")
 IMPORT_NAMES = ("agents", "daemons", "shared", "sim_backend")
 OLDEST_PYTHON = (3, 11)
 DATA_VARIABLE = "TRIMTAB_DATA"
@@ -147,6 +149,7 @@ def _folder(package: str) -> str | None:
 
 def _plugins() -> Iterator[Check]:
     """Every registered command, driver and policy can be imported."""
+    driver = driver_of_agent(AGENT_CONFIG)
     for group in (
         plugins.COMMANDS,
         plugins.ENV_COMMANDS,
@@ -158,20 +161,37 @@ def _plugins() -> Iterator[Check]:
         *map(plugins.policy_group, plugins.POLICY_ROLES),
     ):
         for point in sorted(metadata.entry_points(group=group), key=lambda point: point.name):
-            yield plugin(point)
+            yield plugin(point, driver)
 
 
-def plugin(point: metadata.EntryPoint) -> Check:
-    """Whether what is registered under an entry point can be imported; one that belongs to an extra may be missing."""
+def plugin(point: metadata.EntryPoint, driver: str = "") -> Check:
+    """Whether what is registered under an entry point can be imported, and what it needs beside; one that belongs to an
+    extra may be missing, unless it is the `driver` that this machine's agent is to use."""
     name = f"{point.group.removeprefix('trimtab.')} {point.name}"
     try:
-        point.load()
+        made = point.load()
     except Exception as error:  # noqa: BLE001 - a plug-in may raise anything while it is imported: that is the finding
         detail = f"{point.value}: {type(error).__name__}: {error}"
         if point.extras and isinstance(error, ImportError):
             return Check(name, True, detail, f"pip install '{DISTRIBUTION}[{','.join(point.extras)}]'", warning=True)
         return Check(name, False, detail, "install the plug-in again, or uninstall the distribution that registers it")
+    check_installed = getattr(sys.modules.get(getattr(made, "__module__", "")), "check_installed", None)
+    try:
+        if check_installed is not None:
+            check_installed()
+    except InvalidInput as error:
+        (problem,) = error.problems
+        used = point.group == plugins.HYPERVISORS and point.name == driver
+        return Check(name, not used, problem.what, f"install {problem.expected}", warning=not used)
     return Check(name, True, point.value)
+
+
+def driver_of_agent(path: Path) -> str:
+    """The hypervisor's driver of this machine's agent ("": there is no agent, or its file cannot be read)."""
+    try:
+        return load(path, AgentConfig).hypervisor.driver if path.is_file() else ""
+    except (InvalidInput, OSError):
+        return ""
 
 
 def data(folder: str) -> Check:
