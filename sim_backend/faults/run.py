@@ -218,7 +218,8 @@ class FaultRun:
         missing = [
             f"{job.name} was never accepted"
             for job in self.script.jobs
-            if job.name not in accepted and not (environments is not None and environments.exempt(job.name))
+            if job.name not in accepted | self.checker.jobs.too_large
+            and not (environments is not None and environments.exempt(job.name))
         ]
         missing += [f"{name} was never accepted" for name in self.loop.apps if name not in apps.accepted]
         missing += [] if environments is None else environments.unsettled()

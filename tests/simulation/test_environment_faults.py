@@ -49,6 +49,13 @@ def test_every_kind_of_fault_really_happens_and_every_run_ends_in_time() -> None
     assert {kind.value for kind in HandoverFault} <= happened
 
 
+def test_a_job_that_is_too_large_for_what_its_environment_has_become_is_turned_away() -> None:
+    """Given seed 911020, in which an owner makes an environment smaller just before a job of two separate instances is
+    submitted to it, then the refusal is right, and nothing is missing at the end."""
+    outcome = run_script(write_environments(911_020))
+    assert outcome.violations == ()
+
+
 @pytest.mark.parametrize("seed", range(20))
 def test_scripts_are_as_rich_as_promised(seed: int) -> None:
     script = write_environments(seed)

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from agents.core.journal import Accepted, Finished
-from daemons.values.records.cluster import Deleted, JobRecord, WebRecord
+from daemons.values.records.cluster import Deleted, EnvironmentRecord, JobRecord, WebRecord
 from shared.ports import effects as fx
 from shared.protocol.messages import (
     AgentBound,
@@ -25,7 +25,7 @@ from shared.protocol.messages import (
     Watch,
 )
 from shared.protocol.operator_messages import CancelJob, DestroyEnvironment, Request, SubmitJob
-from shared.values.jobs import INSTANCE_SEPARATOR, JobPhase, workload_of
+from shared.values.jobs import INSTANCE_SEPARATOR, Job, JobPhase, workload_of
 from sim_backend.faults.drift import DriftChecks
 from sim_backend.faults.health_runs import HealthChecks
 from sim_backend.faults.invariants.apps import AppChecks
@@ -241,14 +241,26 @@ class JobChecks:
     def __init__(self, loop: ClosedLoop, report: Callable[[str, str], None]) -> None:
         self._loop, self._report = loop, report
         self.accepted: set[str] = set()
+        self.too_large: set[str] = set()  # were refused, and rightly so
         self._cancelled: set[str] = set()
 
     def on_reply(self, request: Request, reply: Reply) -> None:
         """The operator has been answered."""
+        if isinstance(request, SubmitJob) and reply.code == "fits-no-environment" and self._is_too_large(request.job):
+            self.too_large.add(request.job.name)
         if isinstance(request, SubmitJob) and reply.done:
             self.accepted.add(request.job.name)
             if self._loop.store.get(("job", request.job.name)) is None:
                 self._report("job-lost", f"{request.job.name} was accepted and is not in the store")
+
+    def _is_too_large(self, job: Job) -> bool:
+        """Whether its environment, as it is agreed now, can never have a unit for each of its instances."""
+        record = self._loop.store.get(("environment", job.environment))
+        if not isinstance(record, EnvironmentRecord):
+            return False
+        agreement = record.agreement
+        most = agreement.lower if agreement.model == "dedicated" else agreement.upper
+        return most is not None and job.instances > most
 
     def on_write(self, term: int, records: tuple[object, ...]) -> None:
         """Records are about to be stored."""
