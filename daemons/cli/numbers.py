@@ -10,6 +10,8 @@ import click
 WHOLE_MAX = (1 << 63) - 1
 SHOWN_LENGTH_MAX = 40
 
+SEEDS_MAX = 100_000
+
 
 class Number(click.FloatRange):
     """A finite number from `least` to `most`, or `above` the least; in plain ASCII digits, without `_`."""
@@ -68,3 +70,16 @@ def _plain(value: Any) -> Any:
 def _shown(value: Any) -> str:
     text = str(value)
     return repr(text if len(text) <= SHOWN_LENGTH_MAX else text[:SHOWN_LENGTH_MAX] + "...")
+
+
+def seed_range(text: str) -> range:
+    """`A-B` or `A`: the seeds from A to B, both included."""
+    first, dash, last = text.partition("-")
+    if not dash:
+        last = first
+    if not all(number.isascii() and number.isdigit() and len(number) <= 12 for number in (first, last)):
+        raise click.BadParameter(f"{text!r}: expected A-B, two whole numbers, 0 or above")
+    seeds = range(int(first), int(last) + 1)
+    if not 0 < len(seeds) <= SEEDS_MAX:
+        raise click.BadParameter(f"{text!r}: expected 1 to {SEEDS_MAX} seeds, the lower first")
+    return seeds

@@ -92,6 +92,18 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True)
+class Web:
+    """What CPU web applications get beyond what they use now: the quantile `headroom_quantile` of their load within
+    `horizon_s` is planned for, less where jobs are worse off than they are; what waits is to be worked off within
+    `work_off_s`. An instance can use `usable_frac` of its CPU before requests pile up."""
+
+    headroom_quantile: Annotated[float, Range(0.5, 0.999)] = 0.9
+    horizon_s: Period = 60.0
+    work_off_s: Period = 10.0
+    usable_frac: Annotated[float, Range(0.1, 1.0)] = 0.98
+
+
+@dataclass(frozen=True, slots=True)
 class Deciding:
     """How far decisions go by themselves. `hold_starts`: even a submitted job's start is held back as they are.
     `approvals`: so many accounts must approve a plan at the level `confirm`."""
@@ -399,6 +411,7 @@ class ControllerConfig:
     limits: Limits = field(default_factory=Limits)
     automation: Deciding = field(default_factory=Deciding)
     policies: Policies = field(default_factory=Policies)
+    web: Web = field(default_factory=Web)
     memory: Memory = field(default_factory=Memory)
     operation_costs: Costs = field(default_factory=Costs)
     windows: Mapping[str, Window] = field(default_factory=dict)

@@ -268,6 +268,13 @@ def acts_on_events(placement: PolicyChoice) -> bool:
     return known and bool(find_policy("placement", placement.name).event_driven)
 
 
+def shares_by_utility(placement: PolicyChoice) -> bool:
+    """Say whether a placement policy shares CPU so that utilities are alike, and between its decisions it is to be
+    shared so too; one that does not say so does not, nor does one that is not known."""
+    known = placement.name in names(policy_group("placement"))
+    return known and bool(getattr(find_policy("placement", placement.name), "shares_by_utility", False))
+
+
 def unmet(needs: Needs, snapshot: Snapshot) -> str:
     """What the snapshot lacks of what a policy needs ("": nothing)."""
     if snapshot.reporting_frac < needs.reporting_frac:

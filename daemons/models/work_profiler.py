@@ -15,8 +15,10 @@ are Huber's for such estimates, half-widths at 95 %.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from types import MappingProxyType
 
 import numpy as np
 from scipy.optimize import nnls  # type: ignore[import-untyped]  # scipy has no types of its own
@@ -27,6 +29,8 @@ from shared.policy_api.snapshot import Bools, Floats, Ints
 from shared.values.scalars import not_negative
 
 CONDITION_MAX = 30.0
+COMMON_FRAC, OWN_FRAC = 0.3, 0.1  # how far declared work is from the truth: of all flows alike, of each by itself
+NO_PRIORS: Mapping[str, float] = MappingProxyType({})
 HUBER_K = 1.345  # 95 % as efficient as least squares on normal errors
 _ROUNDS_MAX = 50
 _MAD_TO_SIGMA = 1.4826
@@ -101,8 +105,13 @@ class WorkEstimate:
     samples: int
 
 
-def estimate(windows: WorkWindows) -> WorkEstimate:
-    """Work per request of every flow. A flow that had no requests gets NaN, and the others are estimated without it."""
+def estimate(windows: WorkWindows, priors: Mapping[str, float] = NO_PRIORS) -> WorkEstimate:
+    """Work per request of every flow. A flow that had no requests gets NaN, and the others are estimated without it.
+
+    priors: Mcycles of a request as it was declared, > 0, where it was; taken to be off by `COMMON_FRAC` for all flows
+    alike and by `OWN_FRAC` for each (standard deviations), so that it tells what the windows do not: flows that rise
+    and fall together.
+    """
     samples = windows.samples
     rates = np.array([sample.served_per_s for sample in samples]).reshape(len(samples), len(windows.flows))
     seen = np.flatnonzero(rates.any(axis=0)) if len(samples) else np.empty(0, dtype=np.int64)
@@ -120,9 +129,10 @@ def estimate(windows: WorkWindows) -> WorkEstimate:
     # Means over longer windows are surer: their variance falls with the length.
     lengths = np.sqrt([sample.window_s for sample in samples])
     lengths /= lengths.mean()
-    work, errors, noise = _robust(design * lengths[:, np.newaxis], used * lengths)
+    prior = np.array([priors.get(windows.flows[row], math.nan) for row in seen.tolist()] + [math.nan] * known)
+    work, errors, noise = _robust(design * lengths[:, np.newaxis], used * lengths, prior)
     half = errors * float(stdtrit(len(samples) - design.shape[1], 0.975))
-    half[_entangled(design)] = np.inf
+    half[_entangled(design) & np.isnan(prior)] = np.inf
     flows = _flows(windows.flows, rates, seen, work, half)
     standing = WorkEstimateStatus.ESTIMATED if np.isfinite(half).all() else WorkEstimateStatus.NOT_APART
     return WorkEstimate(standing, flows, float(work[-1]) if known else 0.0, known, noise, len(samples))
@@ -156,14 +166,29 @@ def _entangled(design: Floats) -> Bools:
     return entangled
 
 
-def _robust(design: Floats, used: Floats) -> tuple[Floats, Floats, float]:
-    """Coefficients, their standard errors, the scale of the residuals."""
+def _robust(design: Floats, used: Floats, prior: Floats) -> tuple[Floats, Floats, float]:
+    """Coefficients, their standard errors, the scale of the residuals. prior: of each coefficient, NaN for none."""
     units = np.sqrt((design**2).sum(axis=0))
     columns = design / units
     free = len(used) - design.shape[1]
     floor = 1e-12 * float(np.abs(used).max(initial=0.0))
     trust = np.ones(len(used))
-    found = nnls(columns, used)[0]
+    told = np.flatnonzero(np.isfinite(prior))
+    said = prior[told] * units[told]
+    # In units of its own uncertainty: what is wrong with one is wrong with the others too, for the most part.
+    whiten = np.linalg.inv(
+        np.linalg.cholesky(np.outer(said, said) * (COMMON_FRAC**2 + OWN_FRAC**2 * np.eye(len(told))))
+    )
+    rows = np.zeros((len(told), design.shape[1]))
+    rows[:, told] = whiten
+
+    def solve(root: Floats, scale: float) -> Floats:
+        """With a row for each prior, weighed against the noise of the windows."""
+        stacked = np.vstack([columns * root[:, np.newaxis], scale * rows])
+        solution: Floats = nnls(stacked, np.concatenate([used * root, scale * (whiten @ said)]))[0]
+        return solution
+
+    found = solve(trust, 0.01 * float(np.abs(used).mean()))
     for _ in range(_ROUNDS_MAX):
         residuals = used - columns @ found
         scale = max(_MAD_TO_SIGMA * float(np.median(np.abs(residuals))), floor)
@@ -171,12 +196,14 @@ def _robust(design: Floats, used: Floats) -> tuple[Floats, Floats, float]:
             break
         trust = np.minimum(1.0, HUBER_K / np.maximum(np.abs(residuals) / scale, HUBER_K))
         root = np.sqrt(trust)
-        before, found = found, nnls(columns * root[:, np.newaxis], used * root)[0]
+        before, found = found, solve(root, scale)
         if np.abs(found - before).max() <= 1e-9 * np.abs(found).max():
             break
     residuals = used - columns @ found
     inner = float((trust >= 1.0).mean())
     variance = float(((trust * residuals) ** 2).sum()) / free / max(inner, 1.0 / len(used)) ** 2
-    errors = np.sqrt(variance * np.diag(np.linalg.pinv(columns.T @ columns)))
+    known = columns.T @ columns
+    known += variance * rows.T @ rows
+    errors = np.sqrt(variance * np.diag(np.linalg.pinv(known)))
     spread = _MAD_TO_SIGMA * float(np.median(np.abs(residuals)))
     return found / units, errors / units, spread

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from daemons.report.charts import Chart, Mark, Series, Style, X
 from daemons.report.draw import png
 
@@ -59,9 +61,40 @@ def run_charts(series: RunSeries) -> tuple[Chart, ...]:
     return tuple(charts)
 
 
+def draw_band(runs: Sequence[RunSeries], title: str) -> bytes:
+    """Return a PNG picture of several runs, at least one: of the utilities the median, and between which nine in ten
+    are. ModuleNotFoundError without matplotlib (see `draw.can_draw`)."""
+    longest = max((run.times_s for run in runs), key=len)
+    hours = [time_s / SECONDS_PER_HOUR for time_s in longest]
+    web = _band("web application, measured", hours, [run.web_utility for run in runs], 0)
+    jobs = _band("jobs, common level", hours, [run.jobs_level for run in runs], 1)
+    chart = _utilities((*web, *jobs))
+    return png((chart,), "light", WIDTH_PX, HEIGHT_PX, title)
+
+
+def _band(name: str, hours: Sequence[float], runs: Sequence[Sequence[float | None]], colour: int) -> tuple[Series, ...]:
+    """The median of some runs at each time, and from the lowest twentieth to the highest; runs end at their own."""
+    low: list[float | None] = []
+    middle: list[float | None] = []
+    high: list[float | None] = []
+    for row in range(len(hours)):
+        values = [value for run in runs if row < len(run) and (value := run[row]) is not None]
+        found = np.quantile(values, (0.05, 0.5, 0.95)).tolist() if values else (None, None, None)
+        for kept, value in zip((low, middle, high), found, strict=True):
+            kept.append(value)
+    if not any(value is not None for value in middle):
+        return ()
+    edges = Series(f"{name}, nine in ten", hours, _shown(high), style=Style.BAND, edge=_shown(low), colour=colour)
+    return edges, Series(f"{name}, median", hours, _shown(middle), style=Style.STEP, colour=colour)
+
+
 def _utility(hours: Sequence[float], series: RunSeries) -> Chart:
     named = {"web application, measured": series.web_utility, "jobs, common level": series.jobs_level}
     lines = tuple(Series(name, hours, _shown(values), style=Style.STEP) for name, values in named.items())
+    return _utilities(lines)
+
+
+def _utilities(lines: tuple[Series, ...]) -> Chart:
     on_goal = (Mark("on goal", 0.0),)
     return Chart(
         "utility",

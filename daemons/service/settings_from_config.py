@@ -14,6 +14,7 @@ from daemons.values.settings import (
     InterferenceSettings,
     Limits,
     PolicyChoice,
+    WebPlanning,
     from_keys,
 )
 from shared.ports.controller import PowerDriver
@@ -39,6 +40,7 @@ def settings_of(
         vm_overhead_mib=float(config.memory.vm_overhead_mib),
         operation_costs=from_keys(OperationCosts, config.operation_costs),
         limits=from_keys(Limits, config.limits),
+        web_planning=from_keys(WebPlanning, config.web),
         placement=choice_of(policies, policies.placement),
         provisioning=choice_of(policies, policies.provisioning),
         admission=admission_of(policies),

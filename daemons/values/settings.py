@@ -237,6 +237,19 @@ class NotifySettings:
 
 
 @dataclass(frozen=True, slots=True)
+class WebPlanning:
+    """What CPU web applications are given beyond what they use now: a decision plans for the quantile
+    `headroom_quantile` (0.5 to below 1) of the load within `horizon_s`, less where jobs are worse off than they are,
+    and for working off within `work_off_s` what waits. An instance can use `usable_frac` (0..1) of its CPU before
+    requests pile up."""
+
+    headroom_quantile: float = 0.9
+    horizon_s: float = 60.0
+    work_off_s: float = 10.0
+    usable_frac: float = 0.98
+
+
+@dataclass(frozen=True, slots=True)
 class ControllerSettings:
     """Periods and limits of the controller, all in seconds unless named otherwise.
 
@@ -284,6 +297,7 @@ class ControllerSettings:
     windows: tuple[WindowSettings, ...] = ()
     prices: PriceSettings = PriceSettings()
     web_adjust_s: float = 20.0
+    web_planning: WebPlanning = WebPlanning()
     balancer: BalancerSettings = BalancerSettings()
     admission: PolicyChoice | None = None
     assurance: AssuranceSettings = AssuranceSettings()

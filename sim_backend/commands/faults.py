@@ -10,7 +10,7 @@ from rich.progress import Progress
 from rich.table import Table
 
 from daemons.capacity.process_pool import run_all
-from daemons.cli.numbers import Whole
+from daemons.cli.numbers import Whole, seed_range
 from daemons.cli.output import emit, messages, output_option, say, two_columns
 from shared.base.clock import perf_s
 from shared.ports.plugins import find_policy
@@ -20,21 +20,7 @@ from sim_backend.faults.script import NODES_MIN
 
 NODES_MAX = 200
 HOURS_MIN, HOURS_MAX = 2, 168
-SEEDS_MAX = 100_000
 MANY = 8  # seeds that are worth processes of their own
-
-
-def seed_range(text: str) -> range:
-    """`A-B` or `A`: the seeds from A to B, both included."""
-    first, dash, last = text.partition("-")
-    if not dash:
-        last = first
-    if not all(number.isascii() and number.isdigit() and len(number) <= 12 for number in (first, last)):
-        raise click.BadParameter(f"{text!r}: expected A-B, two whole numbers, 0 or above")
-    seeds = range(int(first), int(last) + 1)
-    if not 0 < len(seeds) <= SEEDS_MAX:
-        raise click.BadParameter(f"{text!r}: expected 1 to {SEEDS_MAX} seeds, the lower first")
-    return seeds
 
 
 @click.command()

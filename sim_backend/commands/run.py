@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,28 +12,30 @@ import click
 import numpy as np
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskProgressColumn, TextColumn
+from rich.table import Table
 
 from agents.core.settings import AgentSettings
-from daemons.cli.numbers import Number, Whole
+from daemons.capacity.process_pool import run_all
+from daemons.cli.numbers import Number, Whole, seed_range
 from daemons.cli.output import emit, messages, output_option, say, two_columns
 from daemons.controller.core.controller import Controller
-from daemons.controller.state.web_app import utility_of
-from daemons.models.level import JobDemand
 from daemons.report.draw import can_draw
-from daemons.report.pictures import RunSeries, draw_run
+from daemons.report.pictures import RunSeries, draw_band, draw_run
 from daemons.values.settings import ControllerSettings, PolicyChoice
 from shared.base.clock import perf_s
 from shared.base.write_file import make_folder, write_file
 from shared.ports.plugins import find_policy
-from shared.values.jobs import Job, instance_name, workload_of
+from shared.values.jobs import workload_of
 from shared.values.operation_costs import COSTS
 from shared.values.vms import VmState
 from sim_backend.loop.closed_loop import ClosedLoop, LoopSettings
 from sim_backend.loop.outline import describe
-from sim_backend.replay.workloads import experiment_four, paper_nodes, shop
+from sim_backend.loop.satisfaction import Minute, counted, minute, satisfaction
+from sim_backend.replay.workloads import Declared, WebShape, experiment_four, misdeclared, paper_nodes, shop
 
 MEAN_GAP_S = 150.0
-REPORT_S = 60.0
+MINUTE_S = 60.0  # between two moments of the report
+REPORT_S = 20.0
 LINE_EVERY_S = 7_200.0  # of virtual time, between plain lines of progress
 LONGEST_S = 1_000_000.0  # a run that is not over by then never ends
 NODES_MAX, JOBS_MAX = 1_000, 10_000
@@ -42,11 +43,8 @@ NODES_MAX, JOBS_MAX = 1_000, 10_000
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """The cluster at one time of the run, as its controller sees it; the CPU and `jobs_level` are the truth.
-
-    `web_utility`: from the response times that were measured last; `jobs_level`: that all jobs reach together
-    if they go on with the CPU that they get now. None: nothing was measured, no job runs.
-    """
+    """The cluster at one time of the run, as its controller sees it; the CPU is the truth. `minute`: how the web
+    application and the jobs fared since the moment before."""
 
     time_s: float
     nodes_up: int
@@ -57,8 +55,35 @@ class Moment:
     allotted_mhz: float
     web_mhz: float
     web_instances: int
-    web_utility: float | None
-    jobs_level: float | None
+    minute: Minute
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """What a run is made of."""
+
+    nodes: int
+    jobs: int
+    web_load: float
+    web_shape: WebShape
+    declared: Declared
+    work_error: float
+    policy: str
+    costs: str
+    seed: int
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it as JSON has it."""
+        return asdict(self)
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What came of a run: its figures, and the moments that the picture shows."""
+
+    values: dict[str, Any]
+    moments: tuple[Moment, ...]
+    capacity_mhz: float
 
 
 @click.command()
@@ -80,7 +105,21 @@ class Moment:
 @click.option(
     "--costs", type=click.Choice(tuple(COSTS)), default="paper", show_default=True, help="What operations on VMs take."
 )
-@click.option("--seed", type=Whole(0), default=0, show_default=True, help="Seed of the jobs.")
+@click.option(
+    "--web-shape",
+    type=click.Choice([shape.value for shape in WebShape]),
+    default=WebShape.NOISY.value,
+    show_default=True,
+    help="How the load of the web application changes.",
+)
+@click.option(
+    "--work-error",
+    type=Number(-0.9, 9.0),
+    help="By how much, as a part, the declared work of requests and jobs is above the true one.",
+)
+@click.option("--undeclared-work", is_flag=True, help="Declare no work of requests at all.")
+@click.option("--seed", type=Whole(0), default=0, show_default=True, help="Seed of the jobs and of the load.")
+@click.option("--seeds", type=seed_range, metavar="A-B", help="Run each of these seeds instead, both included.")
 @click.option(
     "--output-folder",
     type=click.Path(file_okay=False, path_type=Path),
@@ -89,36 +128,85 @@ class Moment:
     help="Where report.json and run.png go.",
 )
 @output_option
-def run(nodes: int, jobs: int, web_load: float, policy: str, costs: str, seed: int, output_folder: Path) -> None:
+def run(
+    nodes: int,
+    jobs: int,
+    web_load: float,
+    policy: str,
+    costs: str,
+    web_shape: str,
+    work_error: float | None,
+    undeclared_work: bool,
+    seed: int,
+    seeds: range | None,
+    output_folder: Path,
+) -> None:
     """Watch the real controller and agents place a stream of jobs and a web application, in virtual time."""
     find_policy("placement", policy)
+    if undeclared_work and work_error is not None:
+        raise click.UsageError("--undeclared-work and --work-error exclude each other")
     make_folder("--output-folder", output_folder)
-    begun_s = perf_s()
-    loop = _loop(nodes, jobs, web_load, policy, costs, seed)
-    moments = _watch(loop, jobs, messages())
-    values = _report(
-        loop, moments, {"policy": policy, "costs": costs, "seed": seed, "nodes": nodes, "web_load": web_load}
+    declared = Declared.NOTHING if undeclared_work else Declared.PART if work_error is None else Declared.ALL
+    setting = Setting(
+        nodes=nodes,
+        jobs=jobs,
+        web_load=web_load,
+        web_shape=WebShape(web_shape),
+        declared=declared,
+        work_error=work_error or 0.0,
+        policy=policy,
+        costs=costs,
+        seed=seed,
     )
-    values["wall_s"] = perf_s() - begun_s
-    _save(output_folder, values, loop, moments)
-    emit(values, lambda: two_columns(f"{jobs} jobs on {nodes} nodes under {policy}", _flat(values)))
+    if seeds is None:
+        outcome = _run(setting, messages())
+        _save(output_folder, outcome)
+        emit(outcome.values, lambda: two_columns(f"{jobs} jobs on {nodes} nodes under {policy}", _flat(outcome.values)))
+        return
+    begun_s = perf_s()
+    outcomes = _run_all([replace(setting, seed=each) for each in seeds])
+    runs = [outcome.values for outcome in outcomes]
+    values: dict[str, Any] = {"runs": runs, "wall_s": perf_s() - begun_s}
+    _save_all(output_folder, values, outcomes)
+    emit(values, lambda: _seeds_table(runs))
 
 
-def _loop(nodes: int, jobs: int, web_load: float, policy: str, costs: str, seed: int) -> ClosedLoop:
+def _run(setting: Setting, console: Console | None) -> Outcome:
+    """Run one; progress goes to the console, if there is one."""
+    begun_s = perf_s()
+    loop = _loop(setting)
+    moments = _follow(loop, setting.jobs, _quiet) if console is None else _watch(loop, setting.jobs, console)
+    values = {**_report(loop, moments, setting), "wall_s": perf_s() - begun_s}
+    capacity_mhz = sum(hypervisor.node.cpu_mhz for hypervisor in loop.cluster.hypervisors.values())
+    return Outcome(values, tuple(moments), capacity_mhz)
+
+
+def _run_all(settings: Sequence[Setting]) -> list[Outcome]:
+    """Run several, on all processors."""
+    console = messages()
+    with Progress(console=console, transient=True, disable=not console.is_terminal) as shown:
+        task = shown.add_task("runs", total=len(settings))
+        work = [(_run, (setting, None)) for setting in settings]
+        return run_all(work, None, lambda done: shown.update(task, completed=done))
+
+
+def _loop(setting: Setting) -> ClosedLoop:
     controller = ControllerSettings(
         report_s=REPORT_S,
         reconcile_s=REPORT_S,
         silent_after_s=3 * REPORT_S,
         probe_s=REPORT_S,
-        placement=PolicyChoice(policy),
+        placement=PolicyChoice(setting.policy),
     )
-    settings = LoopSettings(controller, AgentSettings(report_s=REPORT_S), costs=COSTS[costs])
-    cluster = paper_nodes(nodes)
+    settings = LoopSettings(controller, AgentSettings(report_s=REPORT_S), costs=COSTS[setting.costs])
+    cluster = paper_nodes(setting.nodes)
     loop = ClosedLoop(cluster, settings)
-    if web_load > 0.0:
-        loop.submit_web(*shop(cluster, web_load, seed), REPORT_S, REPORT_S)
-    for job in experiment_four(np.random.default_rng(seed), jobs, MEAN_GAP_S):
-        loop.submit(job)
+    if setting.web_load > 0.0:
+        app = shop(cluster, setting.web_load, setting.seed, setting.web_shape, setting.declared, setting.work_error)
+        loop.submit_web(*app, MINUTE_S, REPORT_S)
+    jobs = experiment_four(np.random.default_rng(setting.seed), setting.jobs, MEAN_GAP_S)
+    for job, truth in misdeclared(jobs, setting.work_error):
+        loop.submit(job, truth)
     return loop
 
 
@@ -158,7 +246,7 @@ class _Lines:
 
 
 def _line(moment: Moment) -> str:
-    utilities = (("web", moment.web_utility), ("jobs", moment.jobs_level))
+    utilities = (("web", moment.minute.web), ("jobs", moment.minute.jobs))
     content = "".join(f", {name} {value:.2f}" for name, value in utilities if value is not None)
     return (
         f"{moment.time_s / 3600:.1f} h, {moment.nodes_up} nodes up, {moment.waiting} waiting, "
@@ -169,14 +257,18 @@ def _line(moment: Moment) -> str:
 def _follow(loop: ClosedLoop, jobs: int, show: Callable[[Moment], None]) -> list[Moment]:
     moments: list[Moment] = []
     while not moments or (moments[-1].completed < jobs and moments[-1].time_s < LONGEST_S):
-        loop.run_until(len(moments) * REPORT_S)
-        moments.append(_moment(loop))
+        loop.run_until(len(moments) * MINUTE_S)
+        moments.append(_moment(loop, moments[-1].time_s if moments else 0.0))
         show(moments[-1])
     return moments
 
 
-def _moment(loop: ClosedLoop) -> Moment:
-    """The cluster now."""
+def _quiet(_moment: Moment) -> None:
+    """Show nothing."""
+
+
+def _moment(loop: ClosedLoop, since_s: float) -> Moment:
+    """The cluster now, and what was measured since then."""
     core = next(iter(loop.controllers.values())).core
     assert isinstance(core, Controller)
     state = describe(core)
@@ -198,49 +290,18 @@ def _moment(loop: ClosedLoop) -> Moment:
         allotted_mhz=sum(allotted.values()),
         web_mhz=sum(web),
         web_instances=len(web),
-        web_utility=_web_utility(core),
-        jobs_level=_jobs_level(loop),
+        minute=minute(loop, since_s),
     )
-
-
-def _web_utility(core: Controller) -> float | None:
-    """That of the unhappiest application."""
-    found = [utility_of(web) for web in core.cluster.web.values()]
-    return min((utility for utility in found if utility is not None), default=None)
-
-
-def _jobs_level(loop: ClosedLoop) -> float | None:
-    """The level that the jobs with goals reach together with the CPU that they are given now."""
-    now_s, world = loop.engine.now_s, loop.world
-    wanting = [job for job in loop.jobs.values() if job.submit_s <= now_s and not world.completions[job.name]]
-    rows = [_row(loop, job, now_s) for job in wanting if job.goal_s is not None]
-    given_mhz = sum(_share_mhz(loop, job) for job in wanting)
-    if not rows or given_mhz <= 0.0:
-        return None
-    a, b, r, tb = (np.array(column) for column in zip(*rows, strict=True))
-    level = JobDemand(a, b, r, tb).solve(given_mhz).level
-    return level if math.isfinite(level) else None
-
-
-def _row(loop: ClosedLoop, job: Job, now_s: float) -> tuple[float, float, float, float]:
-    assert job.goal_s is not None
-    left = max(0.0, job.work_mcycles - loop.world.done_mcycles(job.name, now_s))
-    return job.instances * left, job.goal_s - now_s, job.goal_s - job.desired_start_s, left / job.max_mhz
-
-
-def _share_mhz(loop: ClosedLoop, job: Job) -> float:
-    vms = (instance_name(job.name, index) for index in range(job.instances))
-    return sum(loop.world.share_mhz(vm) for vm in vms if loop.world.where(vm) is not None)
 
 
 # --- what is left of it ----------------------------------------------------------------------------------------------
 
 
-def _report(loop: ClosedLoop, moments: list[Moment], setting: dict[str, Any]) -> dict[str, Any]:
+def _report(loop: ClosedLoop, moments: Sequence[Moment], setting: Setting) -> dict[str, Any]:
     figures = loop.figures(moments[-1].time_s).to_json()
     del figures["wall_s"]
     return {
-        **setting,
+        **setting.to_json(),
         "virtual_s": moments[-1].time_s,
         **figures,
         **(_web_summary(loop, moments) if loop.apps else {}),
@@ -254,19 +315,45 @@ def _flat(values: dict[str, Any]) -> dict[str, Any]:
     return shown | {f"action {kind}": count for kind, count in values["actions"].items()}
 
 
+SHOWN = (
+    "web_below_frac",
+    "jobs_below_frac",
+    "web_off_goal_frac",
+    "level_p10",
+    "web_median_utility",
+    "web_p10_utility",
+    "web_unserved_s",
+    "goals_met",
+)
+
+
+def _seeds_table(runs: Sequence[dict[str, Any]]) -> Table:
+    """Each figure over several runs: mean, least and most."""
+    table = Table(title=f"{len(runs)} runs", title_justify="left", box=None, pad_edge=False)
+    table.add_column("figure")
+    for name in ("mean", "least", "most"):
+        table.add_column(name, justify="right")
+    for figure in SHOWN:
+        values = [run[figure] for run in runs if run.get(figure) is not None]
+        if values:
+            table.add_row(figure, *(f"{value:.3f}" for value in (sum(values) / len(values), min(values), max(values))))
+    return table
+
+
 def _web_summary(loop: ClosedLoop, moments: Sequence[Moment]) -> dict[str, Any]:
-    """What became of the web application: utilities at the moments of the run, requests in all, instances."""
-    utilities = [each.web_utility for each in moments if each.web_utility is not None]
+    """What became of the web application, from its first answered request on: utilities, requests, instances."""
+    minutes = counted([each.minute for each in moments])
+    utilities = [each.web for each in minutes if each.web is not None]
     looks = [look for balancer in loop.balancers.values() for look in balancer.site.looks]
-    count = len(utilities)
     return {
-        "web_mean_utility": sum(utilities) / count if count else None,
+        "web_mean_utility": _mean(utilities),
         "web_least_utility": min(utilities, default=None),
-        "web_on_goal_frac": sum(utility >= 0.0 for utility in utilities) / count if count else None,
+        "web_on_goal_frac": _mean([float(utility >= 0.0) for utility in utilities]),
         "web_peak_instances": max(each.web_instances for each in moments),
         "web_mean_mhz": sum(each.web_mhz for each in moments) / len(moments),
         "web_served_per_s": _mean([look.served_per_s for look in looks]),
         "web_rejected_per_s": _mean([look.rejected_per_s for look in looks]),
+        **satisfaction(minutes, MINUTE_S),
     }
 
 
@@ -274,31 +361,50 @@ def _mean(values: Sequence[float]) -> float | None:
     return sum(values) / len(values) if values else None
 
 
-def _web_series(moments: list[Moment]) -> tuple[list[float], list[float | None], list[float | None]]:
-    return (
-        [each.web_mhz for each in moments],
-        [each.web_utility for each in moments],
-        [each.jobs_level for each in moments],
-    )
-
-
-def _save(folder: Path, values: dict[str, Any], loop: ClosedLoop, moments: list[Moment]) -> None:
+def _series(outcome: Outcome) -> RunSeries:
+    moments = outcome.moments
     series = RunSeries(
         [each.time_s for each in moments],
-        [each.waiting for each in moments],
-        [each.running for each in moments],
-        [each.completed for each in moments],
-        [each.allotted_mhz for each in moments],
-        sum(hypervisor.node.cpu_mhz for hypervisor in loop.cluster.hypervisors.values()),
-        *(_web_series(moments) if loop.apps else ()),
+        waiting=[each.waiting for each in moments],
+        running=[each.running for each in moments],
+        completed=[each.completed for each in moments],
+        allotted_mhz=[each.allotted_mhz for each in moments],
+        capacity_mhz=outcome.capacity_mhz,
     )
+    if "web_mean_mhz" not in outcome.values:
+        return series
+    return replace(
+        series,
+        web_mhz=[each.web_mhz for each in moments],
+        web_utility=[each.minute.web for each in moments],
+        jobs_level=[each.minute.jobs for each in moments],
+    )
+
+
+def _with_series(outcome: Outcome) -> dict[str, Any]:
+    series = _series(outcome)
     columns = {name: list(getattr(series, name)) for name in series.__slots__ if name != "capacity_mhz"}
-    report = values | {"series": columns | {"capacity_mhz": series.capacity_mhz}}
+    return outcome.values | {"series": columns | {"capacity_mhz": series.capacity_mhz}}
+
+
+def _save(folder: Path, outcome: Outcome) -> None:
+    values = outcome.values
+    title = f"{values['jobs_submitted']} jobs on {values['nodes']} nodes, {values['policy']}"
+    _write(folder, _with_series(outcome), lambda: draw_run(_series(outcome), title))
+
+
+def _save_all(folder: Path, values: dict[str, Any], outcomes: Sequence[Outcome]) -> None:
+    report = values | {"runs": [_with_series(outcome) for outcome in outcomes]}
+    first = outcomes[0].values
+    title = f"{len(outcomes)} runs of {first['jobs_submitted']} jobs on {first['nodes']} nodes, {first['policy']}"
+    _write(folder, report, lambda: draw_band([_series(outcome) for outcome in outcomes], title))
+
+
+def _write(folder: Path, report: dict[str, Any], draw: Callable[[], bytes]) -> None:
     body = json.dumps(report, indent=1, allow_nan=False) + "\n"
     write_file("--output-folder", folder / "report.json", body)
     if can_draw():
-        title = f"{values['jobs_submitted']} jobs on {values['nodes']} nodes, {values['policy']}"
-        write_file("--output-folder", folder / "run.png", draw_run(series, title))
+        write_file("--output-folder", folder / "run.png", draw())
     else:
         say("no picture drawn: matplotlib is missing (pip install 'trimtab[plots]')")
     say(f"saved in {folder}")

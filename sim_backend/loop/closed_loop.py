@@ -148,6 +148,7 @@ class ClosedLoop:
         self.agents: dict[str, AgentShell] = {}
         self.controllers: dict[str, ControllerShell] = {}
         self.jobs: dict[str, Job] = {}
+        self.true_mcycles: dict[str, float] = {}  # work of one instance of each job, as it really is
         self.apps: dict[str, WebApp] = {}
         self.balancers: dict[str, Balancer] = {}
         self.fake_balancer = FakeBalancer(self.balancers, lambda: self.engine.now_s)
@@ -244,6 +245,7 @@ class ClosedLoop:
         io = job.loading.part(IO) if true_io is None else true_io
         self.world.add_task(job.name, stages, job.instances, job.checkpoint_mcycles, io)
         self.jobs[job.name] = job
+        self.true_mcycles[job.name] = sum(work for work, _ in stages)
         request = SubmitJob(f"submit-{job.name}", _by_clock(job, self.engine.epoch_s))
         self.engine.at(job.submit_s, SCRIPT_PRIORITY, lambda: self.operator.send(request))
 

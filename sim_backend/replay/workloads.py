@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from enum import StrEnum
 
 import numpy as np
 
@@ -11,7 +13,7 @@ from shared.values.jobs import Job, Stage
 from shared.values.nodes import Node
 from shared.values.replay_job import ReplayJob
 from shared.values.web_app import Flow, ModelForm, WebApp
-from sim_backend.world.demand import daily, uneven
+from sim_backend.world.demand import Demand, constant, daily, steps, uneven
 from sim_backend.world.web_site import TrueFlow, TrueWeb
 
 TrueStages = tuple[tuple[float, float], ...]
@@ -30,6 +32,26 @@ _PEAK_S = 18_000.0  # when most is asked of the shop
 _BUY_SHARE = 0.2  # of the shop's CPU
 _BROWSE_MCYCLES, _BUY_MCYCLES = 60.0, 200.0
 _UNDERSTATED = 1.1  # true / declared work of a browse
+_STEP_S, _STEP = 7_200.0, 0.25  # so long the load is so much of it below its mean, then as long above
+_SPIKE_S, _SPIKE = 600.0, 1.5  # in each step the load is so long so much of its mean
+_LONGEST_S = 1_000_000.0
+
+
+class WebShape(StrEnum):
+    """How the load of the shop changes."""
+
+    NOISY = "noisy"  # by day, with chance
+    CONSTANT = "constant"
+    STEP = "step"  # a quarter less than the mean and a quarter more, two hours each
+    SPIKE = "spike"  # half as much again for ten minutes every two hours
+
+
+class Declared(StrEnum):
+    """What the shop declares of the work of its requests."""
+
+    PART = "part"  # a tenth too little of one flow, nothing of the other
+    ALL = "all"
+    NOTHING = "nothing"
 
 
 def experiment_four(rng: np.random.Generator, count: int = 200, mean_gap_s: float = 150.0) -> list[Job]:
@@ -63,16 +85,38 @@ def paper_nodes(count: int = 25) -> tuple[Node, ...]:
     return tuple(Node(_numbered("node", index, count), 4, 3_900.0, memory_mib=16_000) for index in range(count))
 
 
-def shop(nodes: Sequence[Node], load_frac: float, seed: int) -> tuple[WebApp, TrueWeb]:
-    """A web application that may run everywhere, and the truth about it: its requests use `load_frac` of the nodes' CPU
-    on average, half as much again by day and half of it by night. One flow has a goal on the mean, and declares a tenth
-    too little work; the other has one on a percentile, and declares none."""
+def shop(
+    nodes: Sequence[Node],
+    load_frac: float,
+    seed: int,
+    shape: WebShape = WebShape.NOISY,
+    declared: Declared = Declared.PART,
+    work_error: float = 0.0,
+) -> tuple[WebApp, TrueWeb]:
+    """Return a web application that may run everywhere, and the truth about it: its requests use `load_frac` of the
+    nodes' CPU on average; of shape NOISY half as much again by day and half of it by night. One flow has a goal on the
+    mean, the other on a percentile. work_error: by how much (as a part, above -1) work is overstated where ALL of it is
+    declared."""
+    browse_mcycles = _BROWSE_MCYCLES * _UNDERSTATED
+    works: dict[Declared, tuple[float | None, float | None]] = {
+        Declared.PART: (_BROWSE_MCYCLES, None),
+        Declared.ALL: (browse_mcycles * (1.0 + work_error), _BUY_MCYCLES * (1.0 + work_error)),
+        Declared.NOTHING: (None, None),
+    }
+    browse_declared, buy_declared = works[declared]
     cpu_mhz = math.fsum(node.cpu_mhz for node in nodes)
     app = WebApp(
         "shop",
         (
-            Flow("browse", mean_s=0.15, work_mcycles=_BROWSE_MCYCLES, t_min_s=0.03, model=ModelForm.MULTI_SERVER),
-            Flow("buy", percentile=0.95, percentile_s=0.6, t_min_s=0.05, model=ModelForm.MULTI_SERVER),
+            Flow("browse", mean_s=0.15, work_mcycles=browse_declared, t_min_s=0.03, model=ModelForm.MULTI_SERVER),
+            Flow(
+                "buy",
+                percentile=0.95,
+                percentile_s=0.6,
+                work_mcycles=buy_declared,
+                t_min_s=0.05,
+                model=ModelForm.MULTI_SERVER,
+            ),
         ),
         _REPLICA_MIB,
         max_mhz=max(node.cpu_mhz for node in nodes),
@@ -80,18 +124,47 @@ def shop(nodes: Sequence[Node], load_frac: float, seed: int) -> tuple[WebApp, Tr
         max_instances=len(nodes),
         vcpus=max(node.cores for node in nodes),
     )
-    browse_mcycles = _BROWSE_MCYCLES * _UNDERSTATED
     asked_mhz = load_frac * cpu_mhz
-    browse = daily((1.0 - _BUY_SHARE) * asked_mhz / browse_mcycles, 0.5, _PEAK_S)
-    buy = daily(_BUY_SHARE * asked_mhz / _BUY_MCYCLES, 0.5, _PEAK_S)
+    browse = _demand(shape, (1.0 - _BUY_SHARE) * asked_mhz / browse_mcycles, seed, 0.05)
+    buy = _demand(shape, _BUY_SHARE * asked_mhz / _BUY_MCYCLES, seed + 1, 0.1)
     truth = TrueWeb(
         (
-            TrueFlow("browse", uneven(browse, seed, 0.05), browse_mcycles, 0.03),
-            TrueFlow("buy", uneven(buy, seed + 1, 0.1), _BUY_MCYCLES, 0.05, 0.95),
+            TrueFlow("browse", browse, browse_mcycles, 0.03),
+            TrueFlow("buy", buy, _BUY_MCYCLES, 0.05, 0.95),
         ),
         seed=seed,
     )
     return app, truth
+
+
+def _demand(shape: WebShape, mean_per_s: float, seed: int, sigma: float) -> Demand:
+    if shape is WebShape.CONSTANT:
+        return constant(mean_per_s)
+    if shape is WebShape.NOISY:
+        return uneven(daily(mean_per_s, 0.5, _PEAK_S), seed, sigma)
+    points: list[tuple[float, float]] = []
+    for number in range(int(_LONGEST_S / _STEP_S)):
+        at_s = number * _STEP_S
+        if shape is WebShape.STEP:
+            points.append((at_s, mean_per_s * (1.0 + (_STEP if number % 2 else -_STEP))))
+        else:
+            points += [(at_s, mean_per_s), (at_s + _STEP_S - _SPIKE_S, mean_per_s * _SPIKE)]
+    return steps(points)
+
+
+def misdeclared(jobs: Iterable[Job], error: float) -> list[tuple[Job, TrueStages]]:
+    """Return jobs whose work is overstated by `error` (as a part of it, above -1), each with its true stages."""
+    return [
+        (
+            replace(job, stages=tuple(_scaled(stage, 1.0 + error) for stage in job.stages)),
+            declared_stages(job),
+        )
+        for job in jobs
+    ]
+
+
+def _scaled(stage: Stage, factor: float) -> Stage:
+    return replace(stage, work_mcycles=stage.work_mcycles * factor)
 
 
 def replay_workload(jobs: Sequence[ReplayJob]) -> list[Job]:

@@ -57,7 +57,8 @@ class TrueWeb:
 @dataclass(frozen=True, slots=True)
 class SiteSample:
     """The truth of the time up to `at_s`: instances and the CPU that they could have and used at its end (MHz), mean
-    response time by flow (s; None: nothing was answered), requests answered and rejected a second over all flows."""
+    response time by flow (s; None: nothing was answered), requests answered and rejected a second over all flows, what
+    was measured of each, and the CPU that what arrived takes (MHz)."""
 
     at_s: float
     instances: int
@@ -66,6 +67,8 @@ class SiteSample:
     mean_s: tuple[float | None, ...]
     served_per_s: float
     rejected_per_s: float
+    samples: tuple[FlowSample, ...] = ()
+    load_mhz: float = 0.0
 
 
 @dataclass(slots=True)
@@ -185,8 +188,32 @@ class WebSite:
             for lane, count in zip(self._lanes, served, strict=True)
         ]
         per_s = sum(served) / window_s, rejected / window_s
-        self.looks.append(SiteSample(now_s, len(vms), available_mhz, done_mcycles / window_s, tuple(means), *per_s))
-        return tuple(self._sample(lane, mean, window_s) for lane, mean in zip(self._lanes, means, strict=True))
+        samples = tuple(self._sample(lane, mean, window_s) for lane, mean in zip(self._lanes, means, strict=True))
+        load_mhz = math.fsum(lane.rate_per_s * lane.flow.work_mcycles for lane in self._lanes)
+        self.looks.append(
+            SiteSample(
+                now_s,
+                len(vms),
+                available_mhz,
+                used_mhz=done_mcycles / window_s,
+                mean_s=tuple(means),
+                served_per_s=per_s[0],
+                rejected_per_s=per_s[1],
+                samples=samples,
+                load_mhz=load_mhz,
+            )
+        )
+        return samples
+
+    def best_s(self, load_mhz: float, mhz: float, vcpu_mhz: float) -> tuple[float, ...]:
+        """Return the mean response time of each flow (s) with so much CPU (MHz) and nothing queued; inf where the load
+        is more than can be used of it."""
+        if load_mhz >= BUSY_MAX * mhz:
+            return (math.inf,) * len(self._lanes)
+        return tuple(
+            lane.flow.t_min_s + excess_s(self.truth.form, lane.flow.work_mcycles, mhz, load_mhz, vcpu_mhz)
+            for lane in self._lanes
+        )
 
     def _lose(self, lane: _Lane, arrived: float, vms: Sequence[str]) -> float:
         """How many of the requests that arrived were given to instances that are gone: their answers are errors."""
@@ -233,13 +260,8 @@ class WebSite:
     def _excess_s(self, work_mcycles: float, vms: Sequence[str], available_mhz: float, used_mhz: float) -> float:
         if available_mhz <= 0.0:
             return 0.0
-        busy = min(used_mhz / available_mhz, BUSY_MAX)
         vcpu_mhz = math.fsum(self._world.core_mhz(vm) for vm in vms) / len(vms)
-        servers = available_mhz / vcpu_mhz
-        if self.truth.form is not ModelForm.MULTI_SERVER or servers <= 1.0:
-            return work_mcycles / (available_mhz * (1.0 - busy))
-        waits: float = busy ** (math.sqrt(2.0 * (servers + 1.0)) - 1.0) / (servers * (1.0 - busy))
-        return work_mcycles / vcpu_mhz * (1.0 + waits)
+        return excess_s(self.truth.form, work_mcycles, available_mhz, used_mhz, vcpu_mhz)
 
     def _sample(self, lane: _Lane, mean_s: float | None, window_s: float) -> FlowSample:
         flow = lane.flow
@@ -286,6 +308,16 @@ class WebSite:
 
     def _waiting_mcycles(self) -> float:
         return math.fsum(lane.waiting * lane.flow.work_mcycles for lane in self._lanes)
+
+
+def excess_s(form: ModelForm, work_mcycles: float, available_mhz: float, used_mhz: float, vcpu_mhz: float) -> float:
+    """Return the mean time in s that one queue before all instances adds to the shortest (see above)."""
+    busy = min(used_mhz / available_mhz, BUSY_MAX)
+    servers = available_mhz / vcpu_mhz
+    if form is not ModelForm.MULTI_SERVER or servers <= 1.0:
+        return work_mcycles / (available_mhz * (1.0 - busy))
+    waits: float = busy ** (math.sqrt(2.0 * (servers + 1.0)) - 1.0) / (servers * (1.0 - busy))
+    return work_mcycles / vcpu_mhz * (1.0 + waits)
 
 
 def _well(_vm: str) -> bool:

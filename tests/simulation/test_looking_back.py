@@ -63,9 +63,9 @@ def replayed(path: Path, other: Alteration | None = None, to_s: float = TO_S) ->
 
 
 def changed_decision(path: Path) -> int:
-    """The number of a decision with changes."""
+    """The number of a decision of a policy with changes."""
     with closing(sqlite3.connect(path)) as raw:
-        (number,) = raw.execute("SELECT max(number) FROM decisions WHERE changes > 0").fetchone()
+        (number,) = raw.execute("SELECT max(number) FROM decisions WHERE changes > 0 AND policy = 'apc'").fetchone()
     return int(number)
 
 

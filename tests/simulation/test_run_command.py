@@ -89,7 +89,7 @@ def test_without_a_web_application(tmp_path: Path) -> None:
 
     values = json.loads(answer.stdout)
     assert values["actions"]["start"] == 6
-    assert not any(name.startswith("web_") and name != "web_load" for name in values)
+    assert not any(name.startswith("web_") and name not in ("web_load", "web_shape") for name in values)
     saved = json.loads((tmp_path / "report.json").read_text("utf-8"))
     assert saved["series"]["web_utility"] == []
     assert (tmp_path / "run.png").read_bytes().startswith(PNG)
@@ -100,3 +100,49 @@ def test_a_run_without_any_work_can_be_drawn() -> None:
     assert draw_run(
         RunSeries([0.0], [0], [0], completed=[0], allotted_mhz=[0.0], capacity_mhz=1_000.0), "nothing"
     ).startswith(PNG)
+
+
+def test_several_seeds_are_run_and_drawn_as_a_band(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    answer = CliRunner().invoke(sim, [*SMALL, "--seeds", "3-4", "--output-folder", str(tmp_path)])
+
+    assert answer.exit_code == 0, answer.output
+    values = json.loads(answer.stdout)
+    assert [run["seed"] for run in values["runs"]] == [3, 4]
+    assert all(0.0 <= run["web_below_frac"] <= 1.0 for run in values["runs"])
+    saved = json.loads((tmp_path / "report.json").read_text("utf-8"))
+    assert len(saved["runs"][1]["series"]["web_utility"]) == len(saved["runs"][1]["series"]["times_s"])
+    assert (tmp_path / "run.png").read_bytes().startswith(PNG)
+
+
+def test_a_seed_is_the_same_run_alone_and_among_others(tmp_path: Path) -> None:
+    alone = CliRunner().invoke(sim, [*SMALL, "--seed", "3", "--output-folder", str(tmp_path)])
+    among = CliRunner().invoke(sim, [*SMALL, "--seeds", "3", "--output-folder", str(tmp_path)])
+
+    (run,) = json.loads(among.stdout)["runs"]
+    assert run | {"wall_s": 0} == json.loads(alone.stdout) | {"wall_s": 0}
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("shape", ["constant", "step", "spike"])
+def test_a_load_of_any_shape_is_run(shape: str, tmp_path: Path) -> None:
+    answer = CliRunner().invoke(sim, [*SMALL, "--web-shape", shape, "--output-folder", str(tmp_path)])
+
+    assert answer.exit_code == 0, answer.output
+    assert json.loads(answer.stdout)["web_shape"] == shape
+
+
+@pytest.mark.parametrize("arguments", [["--work-error", "0.3"], ["--undeclared-work"]])
+def test_work_may_be_declared_wrongly_or_not_at_all(arguments: list[str], tmp_path: Path) -> None:
+    answer = CliRunner().invoke(sim, [*SMALL, *arguments, "--output-folder", str(tmp_path)])
+
+    assert answer.exit_code == 0, answer.output
+    assert json.loads(answer.stdout)["jobs_completed"] == 6
+
+
+def test_work_that_is_not_declared_cannot_be_declared_wrongly(tmp_path: Path) -> None:
+    arguments = ["--work-error", "0.3", "--undeclared-work", "--output-folder", str(tmp_path)]
+    answer = CliRunner().invoke(sim, [*SMALL, *arguments])
+
+    assert answer.exit_code == 2
+    assert "--undeclared-work" in answer.stderr

@@ -46,6 +46,7 @@ from tests.soak.watching import Watch
 NODES, NODE = 12, "2x1000:1600"  # small, so that VMs are on most of them
 COSTS = "0.2,0.0005,0.0005,0.002"
 REPORT_S = 1.0
+ADJUST_S = 2.0  # CPU may be shared anew so often, each time as a decision
 DECIDE_S = 0.6  # 3,000 in half an hour, a month of one in a quarter of an hour
 STORE_MIB = 160
 DAY_S = 86_400.0
@@ -53,7 +54,7 @@ LOOK_S = 1.0
 CROWD, CROWD_S = 12, 60.0
 MORTAL = "n2"  # the host that dies: nobody drains it, or lets its VMs go
 CONTROLLER: Mapping[str, Any] = {
-    "periods": {"report_s": REPORT_S, "reconcile_s": 1.0, "web_adjust_s": 2.0, "decide_s": 5.0, "probe_s": 2.0},
+    "periods": {"report_s": REPORT_S, "reconcile_s": 1.0, "web_adjust_s": ADJUST_S, "decide_s": 5.0, "probe_s": 2.0},
     "timeouts": {
         "silent_after_s": 6.0,
         "fence_after_s": 12.0,

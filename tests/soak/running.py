@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from tests.integration.harness import CLOCK
 from tests.integration.private_broker import PrivateBroker
-from tests.soak.cluster import NODES, REPORT_S, Soak, daemons, soak
+from tests.soak.cluster import ADJUST_S, NODES, REPORT_S, Soak, daemons, soak
 from tests.soak.faults import FAULTS, RECOVERED_S, Fault, Recovery, suffer
 from tests.soak.judge import CYCLES_MIN, Causes, Course, Said, said
 from tests.soak.load import APP
@@ -167,7 +167,7 @@ class Run:
         counts, entries = made.watched.counts(), made.ledger.all()
         causes = Causes(
             self._passed_s,
-            decisions,
+            decisions + round(self._passed_s / ADJUST_S),
             len(entries),
             sum(one.instances for one in entries),
             made.requests + made.pages.count,

@@ -29,7 +29,7 @@ from daemons.controller.state.web_app import utility_of
 from daemons.decision.gains import columns_of, gains_of, with_measured
 from daemons.decision.pipeline import DecideOutcome, DecideRequest, acts_on_events
 from daemons.decision.recording import record_of
-from daemons.values.records.cluster import ControlRecord, DecisionRecord, Provisioned
+from daemons.values.records.cluster import REDISTRIBUTION, ControlRecord, DecisionRecord, Provisioned
 from daemons.values.settings import Automation, ControllerSettings, PolicyChoice
 from daemons.values.view_format import Row, reason_view
 from shared.policy_api.decision import (
@@ -239,7 +239,7 @@ class DecisionCycle:
         self._states = {"placement": outcome.placement_state, "provisioning": outcome.provisioning_state}
         records = self._measure(outcome.standing, now_s) if self._open_cycle else []
         provisioned = self._provision(outcome.provisioning, now_s) if outcome.provisioning is not None else None
-        decided = self._decided(placement, provisioned, now_s)
+        decided = self._decided(placement, provisioned, now_s, self.settings.placement.name)
         self._ask_for_room()
         self.unit_of_work.effects += (
             record_of(decided, self._request, outcome) if self.settings.record_snapshots else []
@@ -321,7 +321,7 @@ class DecisionCycle:
         )
 
     def _decided(
-        self, decision: PlacementDecision, provisioned: Provisioned | None, now_s: float
+        self, decision: PlacementDecision, provisioned: Provisioned | None, now_s: float, policy: str
     ) -> list[DecisionRecord]:
         if not decision.changes and not self._open_cycle:
             return []  # nothing new between cycles is not worth a record
@@ -348,7 +348,7 @@ class DecisionCycle:
             self.decisions,
             now_s,
             self.unit_of_work.term,
-            policy=self.settings.placement.name,
+            policy=policy,
             changes=tuple(decision.changes),
             refusals=tuple(decision.refusals),
             dropped=(*dropped, *rejected),
@@ -368,6 +368,13 @@ class DecisionCycle:
             self.approving.wait(record, self._seen)
         self.unit_of_work.emit(now_s, "decided", f"{record.number}", f"{len(free)} changes, {len(held)} held")
         return [record]
+
+    def adjusted(self, changes: Sequence[Change], now_s: float) -> None:
+        """Make changes of CPU between cycles, as a decision of its own; none while one is being computed."""
+        if self.under_way:
+            return
+        self._open_cycle = False
+        self.unit_of_work.records += self._decided(PlacementDecision(tuple(changes)), None, now_s, REDISTRIBUTION)
 
     def _ask_for_room(self) -> None:
         """Have a cycle's decision made for applications that were just submitted and have too few instances: between

@@ -161,7 +161,7 @@ class SnapshotBuilder:
             importance=floats([job.importance for job in specs]),
             separate=np.array([job.separate or apart(frozen.get(job.name, ())) for job in specs], dtype=np.bool_),
             fixed=np.array(
-                [entry.job.name in part.fixed or self._fixed(entry, now_s) for entry in jobs], dtype=np.bool_
+                [entry.job.name in part.fixed or self.is_fixed(entry, now_s) for entry in jobs], dtype=np.bool_
             ),
             first_instance=first,
             needs=tuple((*job.needs, HOME + job.name) if frozen.get(job.name) else job.needs for job in specs),
@@ -186,7 +186,7 @@ class SnapshotBuilder:
         """Whether its memory is counted as held by its nodes, whatever is decided: there is none to gain."""
         return bool(frozen) and (bool(frozen.get(entry.job.name)) or keeps_memory(self.cluster, entry))
 
-    def _fixed(self, entry: JobEntry, now_s: float) -> bool:
+    def is_fixed(self, entry: JobEntry, now_s: float) -> bool:
         """Whether a decision now could only make things worse: something is under way, unknown or just failed, or an
         operator holds the job, or somebody else has meddled with it."""
         if entry.held or entry.left_alone(now_s):

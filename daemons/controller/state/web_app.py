@@ -8,17 +8,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from daemons.controller.state.kept import record_of
+from daemons.controller.state.load_history import LoadHistory
 from daemons.controller.state.web_health import WebHealth
-from daemons.values.records.cluster import FlowWork, WebRecord, WorkWindow
+from daemons.controller.state.work_log import WorkLog
+from daemons.models.web_utility import LATE_GOALS
+from daemons.values.records.cluster import WebRecord, WorkWindow
 from shared.ports.effects import Balance
 from shared.values.web_app import Flow, FlowSample, WebApp
 
 RECENT_S = 60.0  # what is called "now" of a flow: the samples of so long, at least the last one
 SAMPLES_MAX = 64
-WINDOW_S = 60.0  # CPU readings and samples do not begin and end together: over so long it does not matter
 WINDOWS_MAX = 64
 WHOLE = ""  # the name of the flow that is all requests to an application
-UTILITY_MIN = -1e12  # of a goal that nothing can meet: finite, since it is shown and stored
+UTILITY_UNANSWERED = 1.0 - LATE_GOALS  # when nothing is answered, or as late as that
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,8 +70,10 @@ class WebEntry:
     """A web application that takes part. Its instances are jobs of their own (`Cluster.replicas`).
 
     `seq`: of the last report. `asked_s`: since when an answer of its scrape is waited for (None: it is not).
-    `scrape_error`: why the last one failed. `counted`: attempt and work done of each instance when last looked at.
-    `open_*`: the window that is being filled.
+    `scrape_error`: why the last one failed. `windows`: what the work profiler learns from, made by `work_log`.
+
+    `load`: what was asked of it of late. `headroom_quantile`: which quantile of it is planned for (None: that of the
+    settings). `grown`: so many instances are to run until the next cycle, since all that run are used up.
 
     `wanted_instances`: see WebRecord. `modelled`: the last cycle's policy predicted its response time, and has chosen
     the number `chosen`. `looked_s`, `looked`: when the use of its instances' CPU was last looked at, and their counters
@@ -90,10 +94,10 @@ class WebEntry:
     samples: deque[Sample] = field(default_factory=lambda: deque(maxlen=SAMPLES_MAX))
     windows: deque[WorkWindow] = field(default_factory=lambda: deque(maxlen=WINDOWS_MAX))
     estimates: dict[str, WorkEstimate] = field(default_factory=dict)
-    counted: dict[str, tuple[int, float]] = field(default_factory=dict)
-    open_s: float | None = None
-    open_mcycles: float = 0.0
-    open_served: dict[str, int] = field(default_factory=dict)
+    load: LoadHistory = field(default_factory=LoadHistory)
+    grown: int = 0
+    headroom_quantile: float | None = None
+    work_log: WorkLog = field(default_factory=WorkLog)
     used_mhz: float | None = None
     wanted_instances: int | None = None
     modelled: bool = False
@@ -132,7 +136,8 @@ class WebEntry:
         what has run when one was replaced."""
         app, wanted = self.app, self.wanted_instances
         if wanted is None or (app.flows and at_cycle and self.modelled):
-            return min(max(app.min_instances, self.health.least), app.max_instances), app.max_instances
+            grown = 0 if at_cycle else self.grown
+            return min(max(app.min_instances, self.health.least, grown), app.max_instances), app.max_instances
         return wanted, app.max_instances if app.flows else wanted
 
     @property
@@ -145,7 +150,7 @@ class WebEntry:
         self.samples.clear()
         self.windows.clear()
         self.estimates.clear()
-        self.open_s, self.open_mcycles, self.open_served = None, 0.0, {}
+        self.work_log, self.load = WorkLog(), LoadHistory()
 
     def measured(self, flow: Flow) -> Measured | None:
         """The flow as last measured; None when it was not.
@@ -162,20 +167,6 @@ class WebEntry:
         found = [measured for flow in self.app.flows if (measured := self.measured(flow)) is not None]
         return _side_by_side(found) if found else None
 
-    def close_window(self, now_s: float, instances: int) -> bool:
-        """Begin a new window when the one before is long enough to be learnt from: then true. `instances` run now."""
-        begun_s, used, served = self.open_s, self.open_mcycles, self.open_served
-        if begun_s is not None and now_s - begun_s < WINDOW_S:
-            return False
-        self.open_s, self.open_mcycles, self.open_served = now_s, 0.0, {}
-        if begun_s is None:
-            return False
-        seconds = now_s - begun_s
-        self.used_mhz = used / seconds
-        flows = tuple(FlowWork(flow.name, served.get(flow.name, 0)) for flow in self.app.flows)
-        self.windows.append(WorkWindow(seconds, used, instances, flows))
-        return True
-
 
 def utility_of(web: WebEntry) -> float | None:
     """The utility of an application as measured: that of its unhappiest flow; None when nothing was measured."""
@@ -191,26 +182,26 @@ def utility_of(web: WebEntry) -> float | None:
 
 
 def flow_utility(flow: Flow, measured: Measured) -> float | None:
-    """The utility of a flow as measured, without importance: (goal - t) / goal for response times, where t is at least
-    the time looked at when nothing of what was asked for was answered.
+    """Return the utility of a flow as measured, without importance, -9 to 1: (goal - t) / goal for response times.
 
     For a throughput 1 - goal / served; while all that is asked for is answered it is at least 0, since what could be
-    answered is not seen. None when nothing was asked for.
+    answered is not seen. None when nothing was asked for. -9 (`UTILITY_UNANSWERED`) when nothing of what was asked for
+    was answered, as if it took `LATE_GOALS` goals, over whatever time that is measured; nothing is worse.
     """
     if flow.throughput_per_s is not None:
         served = measured.served_per_s
         full = measured.rejected_per_s > 0.0 or measured.queued > 0
         if served <= 0.0:
-            return max(-(flow.throughput_per_s * measured.window_s), UTILITY_MIN) if full else None
-        utility = max(1.0 - flow.throughput_per_s / served, UTILITY_MIN)
+            return UTILITY_UNANSWERED if full else None
+        utility = max(1.0 - flow.throughput_per_s / served, UTILITY_UNANSWERED)
         return utility if full else max(0.0, utility)
     goal_s, response_s = (
         (flow.mean_s, measured.mean_s) if flow.mean_s is not None else (flow.percentile_s, measured.percentile_s)
     )
     assert goal_s is not None
     if response_s is None and measured.served_per_s <= 0.0 and measured.offered_per_s > 0.0:
-        response_s = measured.window_s
-    return None if response_s is None else max((goal_s - response_s) / goal_s, UTILITY_MIN)
+        return UTILITY_UNANSWERED
+    return None if response_s is None else max((goal_s - response_s) / goal_s, UTILITY_UNANSWERED)
 
 
 def _recent(samples: deque[Sample], flow: str) -> Measured | None:
@@ -218,7 +209,7 @@ def _recent(samples: deque[Sample], flow: str) -> Measured | None:
         return None
     since_s = samples[-1].at_s - RECENT_S
     found = [one for sample in samples if sample.at_s > since_s for one in sample.flows if one.flow == flow]
-    return _together(found) if found else None
+    return together(found) if found else None
 
 
 def _side_by_side(flows: Sequence[Measured]) -> Measured:
@@ -236,7 +227,8 @@ def _side_by_side(flows: Sequence[Measured]) -> Measured:
     )
 
 
-def _together(samples: Sequence[FlowSample]) -> Measured:
+def together(samples: Sequence[FlowSample]) -> Measured:
+    """Return what samples of one flow, at least one, in order of time, say together."""
     window_s = sum(one.window_s for one in samples)
     served = sum(one.served for one in samples)
     rejected = sum(one.rejected for one in samples)

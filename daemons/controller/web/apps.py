@@ -109,7 +109,7 @@ class WebApps:
         """Note that more or fewer instances are needed, or others."""
         if web.app.environment:
             self.unit_of_work.coordinate.add(web.app.environment)
-        self.unit_of_work.adjust = self.unit_of_work.adjust or web.adjusts
+        self.unit_of_work.adjust = self.unit_of_work.adjust or web.adjusts or bool(web.app.flows)
 
     def _tell(self, web: WebEntry, now_s: float, what: str) -> None:
         self.unit_of_work.dirty_web[web.app.name] = web
@@ -235,7 +235,7 @@ class WebApps:
         """Everything has been taken over."""
         self.untidy = {*self.cluster.web, *self.cluster.replicas}
         self.unit_of_work.scrape = self.has_counters()
-        self.unit_of_work.adjust = any(web.adjusts for web in self.cluster.web.values())
+        self.unit_of_work.adjust = any(web.adjusts or web.app.flows for web in self.cluster.web.values())
 
     # --- measured ---------------------------------------------------------------------------------------------------
 
@@ -299,25 +299,30 @@ class WebApps:
         sample = Sample(now_s, tuple(one for one in flows if one.flow in known and _is_possible(one)))
         if not sample.flows:
             return
+        since_s = web.samples[-1].at_s if web.samples else now_s
         web.samples.append(sample)
-        self._count_work(web)
-        for one in sample.flows:
-            web.open_served[one.flow] = web.open_served.get(one.flow, 0) + one.served
-        running = sum(replica.released for replica in self.cluster.replicas.get(web.app.name, {}).values())
-        if web.close_window(now_s, running):
+        web.load.add(now_s, sample.flows)
+        running = self._count_work(web)
+        web.work_log.answered(since_s, now_s, {one.flow: one.served for one in sample.flows}, len(running))
+        windows = web.work_log.windows(running)
+        if windows:
+            web.used_mhz = windows[-1].used_mcycles / windows[-1].seconds
+            web.windows.extend(windows)
             web.estimates = estimates_of(web.app, web.windows)
             self.unit_of_work.dirty_web[web.app.name] = web
 
-    def _count_work(self, web: WebEntry) -> None:
-        """Add what the instances have worked since last looked at; a new attempt counts from 0."""
-        replicas = self.cluster.replicas.get(web.app.name, {})
-        counted = {}
-        for replica in replicas.values():
-            done = replica.done_mcycles
-            attempt, before = web.counted.get(replica.job.name, (0, 0.0))
-            web.open_mcycles += done - before if attempt == replica.attempt else done
-            counted[replica.job.name] = (replica.attempt, done)
-        web.counted = counted
+    def _count_work(self, web: WebEntry) -> list[str]:
+        """Read how much each instance has worked, as of the last report of its node; returns those that run."""
+        running = []
+        for replica in self.cluster.replicas.get(web.app.name, {}).values():
+            if not replica.released:
+                continue
+            places = replica.instances[0].may_run_on
+            node = self.cluster.nodes.get(next(iter(places))) if len(places) == 1 else None
+            if node is not None:
+                running.append(replica.job.name)
+                web.work_log.worked(replica.job.name, replica.attempt, node.seen_s, replica.done_mcycles)
+        return running
 
 
 def _is_possible(sample: FlowSample) -> bool:

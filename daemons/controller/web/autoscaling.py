@@ -179,7 +179,7 @@ class Autoscaler:
             return least, app.max_instances
         vcpu_mhz = max(node.inventory.core_mhz for node in nodes if node.inventory)
         try:
-            model = app_utilities(web_columns([web]), flow_columns([web]), vcpu_mhz)[0]
+            model = app_utilities(web_columns([web]), flow_columns([web], self.settings.web_planning), vcpu_mhz)[0]
         except (InvalidValue, ArithmeticError):
             return least, app.max_instances
         return bounds(model, sum(each) / len(each), web.chosen, least, app.max_instances)

@@ -16,6 +16,7 @@ from daemons.controller.web.apps import WebApps
 from daemons.controller.web.autoscaling import Autoscaler
 from daemons.controller.web.health import HealthChecks
 from daemons.controller.web.load_balancing import LoadBalancing
+from daemons.controller.web.redistribution import Redistribution
 from daemons.controller.web.snapshot import constraints_of, flow_columns, running_apps, web_columns
 from daemons.controller.web.views import app_details, app_row, waits_for
 from daemons.decision.pipeline import DecideOutcome
@@ -50,6 +51,7 @@ class WebFeature(Feature):
         self.balancing = LoadBalancing(cluster, unit_of_work, settings.balancer)
         self.apps = WebApps(cluster, unit_of_work, deciding, settings, self.balancing.may_forget)
         self.autoscaler = Autoscaler(cluster, unit_of_work, settings, deciding.desired.apply)
+        self.redistribution = Redistribution(cluster, settings, deciding)
         self.health = HealthChecks(cluster, unit_of_work, settings, deciding)
         self.requests = {SubmitWeb: self._submit, RemoveWeb: self._remove}
         self.messages = {WebReport: self.apps.report}
@@ -120,8 +122,12 @@ class WebFeature(Feature):
             self._unit_of_work.start_timer(SCRAPE, now_s + self._settings.scrape_s)
 
     def _adjust(self, now_s: float) -> None:
-        if self.autoscaler.needed():
+        scaling, sharing = self.autoscaler.needed(), self.redistribution.needed()
+        if scaling:
             self.autoscaler.tick(now_s, self._deciding.enabled and self._unit_of_work.acting)
+        if sharing and self._unit_of_work.acting:
+            self.redistribution.run(now_s)
+        if scaling or sharing:
             self._unit_of_work.start_timer(ADJUST, now_s + self._settings.web_adjust_s)
 
     # --- decisions --------------------------------------------------------------------------------------------------
@@ -134,13 +140,16 @@ class WebFeature(Feature):
         return SnapshotPart(
             {
                 "web": web_columns(apps, at_cycle),
-                "flows": flow_columns(apps),
+                "flows": flow_columns(apps, self._settings.web_planning),
                 "constraints": constraints_of(jobs, apps),
             }
         )
 
     def decided(self, outcome: DecideOutcome, now_s: float) -> None:
         """Note how many instances a cycle's decision has chosen."""
+        if outcome.provisioning is not None:
+            for web in self._cluster.web.values():
+                web.grown = 0
         self.autoscaler.decided(outcome)
 
     # --- views ------------------------------------------------------------------------------------------------------

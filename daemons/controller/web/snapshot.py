@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from daemons.controller.state.cluster import Cluster
 from daemons.controller.state.jobs import JobEntry
 from daemons.controller.state.web_app import WebEntry
+from daemons.values.settings import WebPlanning
 from shared.policy_api.snapshot import NO_FLOWS, NO_WEB, Floats, FlowColumns, Ints, WebColumns
 from shared.values.jobs import Constraint, ConstraintKind, Rules
 from shared.values.web_app import Flow, WebApp
+
+UNKNOWN = "unknown"  # the profile of a flow whose work is neither declared nor estimated
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,13 +36,13 @@ def flow_now(web: WebEntry, flow: Flow) -> FlowNow:
     """
     measured = web.measured(flow)
     rate_per_s = measured.offered_per_s if measured is not None else 0.0
-    if flow.work_mcycles is not None:
-        return FlowNow(rate_per_s, flow.work_mcycles, "declared")
     known = web.estimates.get(flow.name)
+    if flow.work_mcycles is not None and known is None:
+        return FlowNow(rate_per_s, flow.work_mcycles, "declared")
     if known is not None:
         sure = f"±{100.0 * known.half_width_frac:.0f} %" if math.isfinite(known.half_width_frac) else "as an average"
         return FlowNow(rate_per_s, known.work_mcycles, f"profiled {sure}, {known.windows} windows")
-    return FlowNow(rate_per_s, _cautious_mcycles(web.app, flow, rate_per_s), "unknown")
+    return FlowNow(rate_per_s, _cautious_mcycles(web.app, flow, rate_per_s), UNKNOWN)
 
 
 def _cautious_mcycles(app: WebApp, flow: Flow, rate_per_s: float) -> float:
@@ -66,14 +69,25 @@ def web_columns(apps: list[WebEntry], at_cycle: bool = True) -> WebColumns:
     )
 
 
-def flow_columns(apps: list[WebEntry]) -> FlowColumns:
-    """One row per flow. The load of each is that of all flows of its application: they share its CPU."""
+def load_mhz(web: WebEntry, planning: WebPlanning | None) -> float:
+    """Return the load in MHz that is to be planned for, or that of now where nothing is planned."""
+    works = {flow.name: flow_now(web, flow).work_mcycles for flow in web.app.flows}
+    if planning is None:
+        return web.load.now_mhz(works)
+    if web.headroom_quantile is not None:
+        planning = replace(planning, headroom_quantile=web.headroom_quantile)
+    return web.load.planned_mhz(works, planning)
+
+
+def flow_columns(apps: list[WebEntry], planning: WebPlanning | None = None) -> FlowColumns:
+    """One row per flow. The load of each is that of all flows of its application, which share its CPU: as it is to be
+    planned for, or as it is now where nothing is planned."""
     if not apps:
         return NO_FLOWS
     rows = [(row, flow, flow_now(web, flow)) for row, web in enumerate(apps) for flow in web.app.flows]
     loads = _floats([0.0] * len(apps))
-    for row, _, now in rows:
-        loads[row] += now.rate_per_s * now.work_mcycles
+    for row, web in enumerate(apps):
+        loads[row] = load_mhz(web, planning)
     flows = [flow for _, flow, _ in rows]
     work = _floats([now.work_mcycles for _, _, now in rows])
     app = _ints([row for row, _, _ in rows])

@@ -237,6 +237,9 @@ class Approval:
     why: str = ""
 
 
+REDISTRIBUTION = "redistribution"  # the policy of decisions between cycles that no policy has taken: see docs/web.md
+
+
 @dataclass(frozen=True, slots=True)
 class DecisionRecord:
     """A decision as taken: changes, refusals, and what was dropped because its workload had changed since.

@@ -34,6 +34,7 @@ class Apc:
     name = "apc"
     needs = Needs()
     event_driven = True
+    shares_by_utility = True
 
     def check_params(self, params: Mapping[str, Any]) -> None:
         """Raise `InvalidInput` naming every key that is not known or cannot be used, and what would be right."""

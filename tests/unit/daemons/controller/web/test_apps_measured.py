@@ -131,14 +131,15 @@ def test_a_sample_that_cannot_be_is_left_out(sample: FlowSample) -> None:
     say(desk, 1, sample)
     assert entry(desk).measured_at_s is None
     say(desk, 2, FlowSample("browse", 1e-3, served=10**12, mean_s=1e9, percentile_s=1e9))
-    assert view(desk)["utility"] < -1e8
+    assert view(desk)["utility"] == -9.0
     assert np.isfinite(snapshot(desk).flows.load_mhz).all()
 
 
-def test_a_goal_that_nothing_can_meet_has_a_finite_utility() -> None:
+def test_nothing_is_worse_than_no_answer() -> None:
+    """A goal that nothing can meet: its utility is shown and stored, and finite."""
     desk = desk_with(shop(Flow("browse", mean_s=1e-300, work_mcycles=1.0)))
     say(desk, 1, FlowSample("browse", 10.0, served=1, mean_s=1e9))
-    assert view(desk)["utility"] == -1e12
+    assert view(desk)["utility"] == -9.0
 
 
 @pytest.mark.parametrize(
@@ -148,12 +149,14 @@ def test_a_goal_that_nothing_can_meet_has_a_finite_utility() -> None:
         (Flow("f", mean_s=0.2), {"mean_s": 0.2}, 0.0),
         (Flow("f", mean_s=0.2), {"mean_s": 0.6}, -2.0),
         (Flow("f", percentile=0.9, percentile_s=1.0), {"mean_s": 9.0, "percentile_s": 0.25}, 0.75),
-        (Flow("f", mean_s=0.2), {"mean_s": None, "served_per_s": 0.0}, 1 - 60.0 / 0.2),
+        (Flow("f", mean_s=0.2), {"mean_s": None, "served_per_s": 0.0}, -9.0),
+        (Flow("f", mean_s=0.2), {"mean_s": None, "served_per_s": 0.0, "window_s": 5.0}, -9.0),  # however long that was
+        (Flow("f", mean_s=0.2), {"mean_s": 500.0}, -9.0),
         (Flow("f", mean_s=0.2), {"mean_s": None, "served_per_s": 0.0, "offered_per_s": 0.0}, None),
         (Flow("f", throughput_per_s=20.0), {}, 0.0),  # all that was asked for: more could be answered
         (Flow("f", throughput_per_s=5.0), {}, 0.5),
         (Flow("f", throughput_per_s=20.0), {"queued": 3}, -1.0),
-        (Flow("f", throughput_per_s=20.0), {"rejected_per_s": 1.0, "served_per_s": 0.0}, -1200.0),
+        (Flow("f", throughput_per_s=20.0), {"rejected_per_s": 1.0, "served_per_s": 0.0}, -9.0),
     ],
 )
 def test_measured_utility(flow: Flow, measured: dict[str, Any], utility: float | None) -> None:
@@ -274,24 +277,10 @@ def test_work_that_is_not_declared_is_learnt() -> None:
     assert row["used_mhz"] == pytest.approx(12.0 * 20, rel=0.5)
     columns = snapshot(desk).flows
     assert columns.work_mcycles[0] == flow["work_mcycles"]
-    assert columns.load_mhz[0] == pytest.approx(columns.rate_per_s[0] * flow["work_mcycles"])
+    assert columns.load_mhz[0] >= columns.rate_per_s[0] * flow["work_mcycles"]  # with head-room
     # what was learnt outlives the controller
     after = ControllerHarness(store=desk.store).lead()
     assert entry(after).estimates["browse"].work_mcycles == pytest.approx(12.0, rel=0.02)
-
-
-def test_a_restarted_instance_counts_from_nothing() -> None:
-    """The work of an instance that was lost and started again is not taken from what was done before."""
-    desk = desk_with(shop(Flow("browse", mean_s=0.2)))
-    worked(desk, 3, 10.0, lambda _: 30)
-    replica = desk.controller.cluster.replicas["shop"][0]
-    done = replica.instances[0].done_mcycles
-    assert done > 0
-    replica.attempt += 1
-    replica.instances[0].done_mcycles = 700.0
-    before = entry(desk).open_mcycles
-    say(desk, int(1e9), FlowSample("browse", 20.0, served=1))
-    assert entry(desk).open_mcycles == before + 700.0
 
 
 def test_other_flows_are_learnt_anew() -> None:
@@ -328,7 +317,8 @@ def test_the_columns_of_web_applications() -> None:
     assert columns.throughput.tolist() == [False, False, True, False]
     assert columns.model[1] is ModelForm.MULTI_SERVER
     assert columns.rate_per_s.tolist() == [20.0, 2.0, 0.0, 0.0]
-    assert columns.load_mhz.tolist() == [280.0, 280.0, 280.0, 0.0]  # of all flows: they share the CPU
+    load_mhz = 280.0 / 0.98  # of all flows, which share the CPU; a part of it cannot be used
+    assert columns.load_mhz.tolist() == pytest.approx([load_mhz, load_mhz, load_mhz, 0.0])
     assert columns.work_mcycles.tolist() == columns.c_mhz_s.tolist() == [10.0, 40.0, 1.0, 10.0]
     rows = dict(zip(seen.workloads.names, seen.workloads.app.tolist(), strict=True))
     assert rows == {"shop#0": 0, "shop#1": 0, "shop#2": 0, "a": -1, "second#0": 1}

@@ -1,0 +1,81 @@
+"""What was asked of a web application of late, in requests: the load to plan for is told from it."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from daemons.models.load_forecast import planned_mhz
+from daemons.values.settings import WebPlanning
+from shared.values.web_app import FlowSample
+
+POINT_S = 60.0  # shorter ones tell of chance more than of load
+POINTS_MAX = 64
+RECENT_S, RECENT_REQUESTS = 20.0, 1_000  # "now" is the last so many seconds, or requests if there were fewer
+
+
+@dataclass(slots=True)
+class _Point:
+    """Requests that came in `seconds` until `at_s`, by flow."""
+
+    at_s: float
+    seconds: float
+    offered: dict[str, int]
+
+    def add(self, at_s: float, seconds: float, offered: Mapping[str, int]) -> None:
+        """Take in what came next."""
+        self.at_s, self.seconds = at_s, self.seconds + seconds
+        for flow, count in offered.items():
+            self.offered[flow] = self.offered.get(flow, 0) + count
+
+    def load_mhz(self, works: Mapping[str, float]) -> float:
+        """CPU that they take, with the work of a request of each flow in Mcycles."""
+        return sum(count * works.get(flow, 0.0) for flow, count in self.offered.items()) / self.seconds
+
+
+@dataclass(slots=True)
+class LoadHistory:
+    """Of one application."""
+
+    points: deque[_Point] = field(default_factory=lambda: deque(maxlen=POINTS_MAX))
+    recent: deque[_Point] = field(default_factory=deque)
+    queued: dict[str, int] = field(default_factory=dict)
+
+    def add(self, at_s: float, flows: Sequence[FlowSample]) -> None:
+        """Take in a sample of all flows that ends at `at_s`."""
+        seconds = max(one.window_s for one in flows)
+        offered = {one.flow: one.offered or one.served + one.rejected for one in flows}
+        self.queued = {one.flow: one.queued for one in flows}
+        if not self.points or self.points[-1].seconds >= POINT_S * (1.0 - 1e-6):
+            self.points.append(_Point(at_s, seconds, dict(offered)))
+        else:
+            self.points[-1].add(at_s, seconds, offered)
+        self.recent.append(_Point(at_s, seconds, offered))
+        while len(self.recent) > 1 and self._is_old():
+            self.recent.popleft()
+
+    def _is_old(self) -> bool:
+        """Whether the oldest of the recent samples need not be looked at."""
+        rest = [*self.recent][1:]
+        seconds = sum(one.seconds for one in rest)
+        requests = sum(sum(one.offered.values()) for one in rest)
+        return seconds >= POINT_S or (seconds >= RECENT_S and requests >= RECENT_REQUESTS)
+
+    def now_mhz(self, works: Mapping[str, float]) -> float:
+        """Return the load of now in MHz, with the work of a request of each flow in Mcycles; 0 before any sample."""
+        seconds = sum(one.seconds for one in self.recent)
+        return sum(one.load_mhz(works) * one.seconds for one in self.recent) / seconds if self.recent else 0.0
+
+    def planned_mhz(self, works: Mapping[str, float], planning: WebPlanning) -> float:
+        """Return the load in MHz that a decision is to plan for: see `models.load_forecast`; what waits is to be worked
+        off beside it, and instances can use a part of their CPU only."""
+        if not self.points:
+            return 0.0
+        now_s = self.points[-1].at_s
+        whole = [one for one in self.points if one.seconds >= RECENT_S]
+        ages = [now_s - one.at_s for one in whole]
+        loads = [one.load_mhz(works) for one in whole]
+        waiting = sum(count * works.get(flow, 0.0) for flow, count in self.queued.items())
+        planned = planned_mhz(ages, loads, self.now_mhz(works), planning.horizon_s, planning.headroom_quantile)
+        return (planned + waiting / planning.work_off_s) / planning.usable_frac

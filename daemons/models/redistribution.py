@@ -1,0 +1,184 @@
+"""CPU between decisions: what runs stays where it is, and shares the CPU of its nodes anew (apc.txt section 3.4, with
+the placement given).
+
+There is one number to find. The higher the level of the jobs that run, the more CPU they need on their nodes, and the
+less is left for the instances of web applications beside them: their utility falls as the level of all jobs (those that
+wait, too) rises. Where both meet nobody can gain but by the loss of who has less. O((jobs + instances) x steps).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.optimize import brentq  # type: ignore[import-untyped]  # scipy has no types of its own
+
+from daemons.models.level import JobDemand
+from daemons.models.web_utility import AppUtility
+from shared.policy_api.snapshot import Floats, Ints
+
+LOWEST = -50.0  # a level at which jobs get next to nothing
+FAR = 1e6  # below every utility that is compared
+TOLERANCE = 1e-4
+ROUNDING = 1e-12  # so little of a node's CPU stays free, so that sums are not above it
+HARDLY = 0.02  # of utility: what gains less is left to a job that waits
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """What runs, by instance. Jobs: `row` in the demand, `node`, `count` of the instances of its job, `least_mhz` and
+    `most_mhz` of this one. Instances of applications (replica_*): `app`, `node`, and the same bounds. cpu_mhz: float64
+    [nodes], what they share on each node. apps: utilities, against the CPU of all instances; fixed_mhz: float64[apps],
+    of those that are not among these. waiting: a job waits for CPU."""
+
+    cpu_mhz: Floats
+    row: Ints
+    node: Ints
+    count: Ints
+    least_mhz: Floats
+    most_mhz: Floats
+    replica_app: Ints
+    replica_node: Ints
+    replica_least_mhz: Floats
+    replica_most_mhz: Floats
+    demand: JobDemand
+    apps: Sequence[AppUtility]
+    fixed_mhz: Floats
+    waiting: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Shared:
+    """CPU in MHz of each job's instance and each application's; the jobs' level then, and the utilities by
+    application."""
+
+    mhz: Floats
+    replica_mhz: Floats
+    level: float
+    utilities: tuple[float, ...]
+
+
+def redistribute(running: Running) -> Shared:
+    """Return who gets how much, so that the unhappiest application and the jobs have the same utility."""
+    search = _Search(running)
+    best = running.demand.best
+    at = best if search.gap(best) >= 0.0 else LOWEST
+    if at < best and search.gap(LOWEST) > 0.0:
+        at = float(brentq(search.gap, LOWEST, best, xtol=TOLERANCE, rtol=1e-9))
+    return search.shared(at)
+
+
+def outlook_of(running: Running, mhz: Floats, replica_mhz: Floats) -> Shared:
+    """Return what so much CPU of each job's instance and each application's means."""
+    totals: Floats = np.bincount(running.replica_app, replica_mhz, len(running.apps)) + running.fixed_mhz
+    utilities = tuple(_Curves(running.apps).utilities(totals).tolist())
+    return Shared(mhz, replica_mhz, running.demand.solve(float(mhz.sum())).level, utilities)
+
+
+class _Curves:
+    """Utilities of the applications against their CPU as straight lines between points, the most of them where a
+    utility bends: just above the CPU that the load takes. O(applications) for all at once."""
+
+    def __init__(self, apps: Sequence[AppUtility]) -> None:
+        bends = [max([flow.late_mhz for flow in app.flows], default=1.0) or 1.0 for app in apps]
+        self.bends_mhz = np.array(bends)
+        self._mhz = self.bends_mhz[:, np.newaxis] * _GRID
+        self._utility = np.array([app.utility(mhz) for app, mhz in zip(apps, self._mhz, strict=True)])
+        self._rows = np.arange(len(apps))
+        self.best = self._utility.max(axis=1)
+
+    def utilities(self, mhz: Floats) -> Floats:
+        """Utility of each with so much CPU, float64[applications]."""
+        at = np.clip((self._mhz <= mhz[:, np.newaxis]).sum(axis=1), 1, len(_GRID) - 1)
+        low, high = self._mhz[self._rows, at - 1], self._mhz[self._rows, at]
+        below, above = self._utility[self._rows, at - 1], self._utility[self._rows, at]
+        part = np.clip((mhz - low) / (high - low), 0.0, 1.0)
+        found: Floats = below + part * (above - below)
+        return found
+
+    def mhz(self, app: int, utility: float) -> float:
+        """The least CPU with which one has a utility, at most the last point's."""
+        return float(np.interp(utility, self._utility[app], self._mhz[app]))
+
+
+# Parts of the CPU at which a utility bends.
+_GRID = np.concatenate([[0.0, 0.5, 0.8, 0.9, 0.95], np.linspace(0.98, 1.2, 45), np.geomspace(1.22, 20.0, 30), [1e3]])
+
+
+class _Search:
+    def __init__(self, running: Running) -> None:
+        self._running = running
+        self._cpu = running.cpu_mhz * (1.0 - ROUNDING)
+        self._nodes = len(running.cpu_mhz)
+        self._level = running.demand.best
+        self._curves = _Curves(running.apps)
+        replicas = np.bincount(running.replica_app, minlength=len(running.apps))
+        weight = (self._curves.bends_mhz / np.maximum(replicas, 1))[running.replica_app]
+        self._part = weight / np.maximum(self._by_node(running.replica_node, weight), 1e-9)[running.replica_node]
+        self._replica_least = self._by_node(running.replica_node, running.replica_least_mhz)
+
+    def _by_node(self, node: Ints, values: Floats) -> Floats:
+        summed: Floats = np.bincount(node, weights=values, minlength=self._nodes).astype(np.float64)
+        return summed
+
+    def gap(self, level: float) -> float:
+        """By how much the unhappiest application is above all jobs if those that run have a level."""
+        jobs, replicas = self._at(level)
+        worst = float(self._curves.utilities(self._totals(replicas)).min(initial=FAR))
+        self._level = self._level_of(jobs)
+        return max(worst, -FAR) - max(self._level, -FAR)
+
+    def _at(self, level: float) -> tuple[Floats, Floats]:
+        """CPU of the jobs that have a level, and of the applications that have the rest."""
+        running = self._running
+        omegas = running.demand.omegas(level)[running.row] / running.count
+        jobs = np.clip(omegas, running.least_mhz, running.most_mhz)
+        asked = self._by_node(running.node, jobs)
+        room = np.maximum(self._cpu - self._replica_least, 0.0)
+        jobs *= np.minimum(1.0, room / np.maximum(asked, 1e-9))[running.node]
+        left = np.maximum(room - asked, 0.0)
+        more = left[running.replica_node] * self._part
+        return jobs, np.minimum(running.replica_most_mhz, running.replica_least_mhz + more)
+
+    def _totals(self, replicas: Floats) -> Floats:
+        running = self._running
+        totals: Floats = np.bincount(running.replica_app, replicas, len(running.apps)) + running.fixed_mhz
+        return totals
+
+    def _level_of(self, jobs: Floats) -> float:
+        return self._running.demand.solve(float(jobs.sum()), self._level).level
+
+    def shared(self, level: float) -> Shared:
+        """What comes of a level of the jobs that run: no application gets more than it takes for the utility of the
+        unhappiest, as long as somebody else can use it. While a job waits, none keeps what gains it next to nothing."""
+        running, curves = self._running, self._curves
+        jobs, replicas = self._at(level)
+        totals = self._totals(replicas)
+        utilities = curves.utilities(totals)
+        target = max(float(utilities.min(initial=FAR)), self._level_of(jobs))
+        least = np.bincount(running.replica_app, running.replica_least_mhz, len(running.apps))
+        keeps = np.ones(len(running.apps))
+        targets = np.minimum(target, curves.best - HARDLY) if running.waiting else np.full(len(running.apps), target)
+        for app in np.flatnonzero(utilities > targets).tolist():
+            more = totals[app] - running.fixed_mhz[app] - least[app]
+            wanted = curves.mhz(app, targets.item(app)) - running.fixed_mhz[app] - least[app]
+            if more > 0.0:
+                keeps[app] = min(1.0, max(0.0, wanted) / more)
+        replicas = running.replica_least_mhz + (replicas - running.replica_least_mhz) * keeps[running.replica_app]
+        alone = np.where(running.count == 1, running.most_mhz, jobs)
+        jobs = self._filled(jobs, alone, running.node, jobs, replicas)
+        if not running.waiting:
+            replicas = self._filled(replicas, running.replica_most_mhz, running.replica_node, jobs, replicas)
+        found = tuple(curves.utilities(self._totals(replicas)).tolist())
+        return Shared(jobs, replicas, self._level_of(jobs), found)
+
+    def _filled(self, mhz: Floats, most: Floats, node: Ints, jobs: Floats, replicas: Floats) -> Floats:
+        """With what is left on each node, the same part of what each lacks."""
+        running = self._running
+        used = self._by_node(running.node, jobs) + self._by_node(running.replica_node, replicas)
+        free = np.maximum(self._cpu - used, 0.0)
+        lacks = np.maximum(most - mhz, 0.0)
+        part = np.minimum(1.0, free / np.maximum(self._by_node(node, lacks), 1e-9))
+        filled: Floats = mhz + lacks * part[node]
+        return filled

@@ -1,0 +1,76 @@
+"""What was asked of a web application of late."""
+
+from __future__ import annotations
+
+import pytest
+
+from daemons.controller.state.load_history import LoadHistory
+from daemons.values.settings import WebPlanning
+from shared.values.web_app import FlowSample
+
+WORKS = {"browse": 10.0, "buy": 50.0}
+AS_IT_IS = WebPlanning(headroom_quantile=0.5, horizon_s=60.0, work_off_s=10.0, usable_frac=1.0)
+
+
+def said(history: LoadHistory, at_s: float, browse: int, buy: int = 0, **fields: int) -> None:
+    """Twenty seconds with so many requests."""
+    flows = (FlowSample("browse", 20.0, offered=browse, served=browse, **fields), FlowSample("buy", 20.0, offered=buy))
+    history.add(at_s, flows)
+
+
+def test_nothing_was_asked_before_anything_was_measured() -> None:
+    history = LoadHistory()
+    assert history.now_mhz(WORKS) == 0.0
+    assert history.planned_mhz(WORKS, AS_IT_IS) == 0.0
+
+
+def test_now_is_the_last_twenty_seconds_where_many_ask() -> None:
+    history = LoadHistory()
+    said(history, 20.0, 4_000)
+    said(history, 40.0, 8_000, 200)
+    assert history.now_mhz(WORKS) == pytest.approx((8_000 * 10.0 + 200 * 50.0) / 20.0)
+
+
+def test_now_is_the_last_minute_where_few_ask() -> None:
+    """Ten requests in twenty seconds may be thirteen by chance."""
+    history = LoadHistory()
+    for number, count in enumerate((100, 10, 20, 30)):
+        said(history, 20.0 * (number + 1), count)
+    assert history.now_mhz(WORKS) == pytest.approx(60 * 10.0 / 60.0)
+
+
+def test_what_waits_is_worked_off_beside_what_comes() -> None:
+    history = LoadHistory()
+    said(history, 20.0, 4_000, queued=500)
+    assert history.planned_mhz(WORKS, AS_IT_IS) == pytest.approx(4_000 * 10.0 / 20.0 + 500 * 10.0 / 10.0)
+
+
+def test_requests_that_were_turned_away_count_as_load() -> None:
+    history = LoadHistory()
+    history.add(20.0, (FlowSample("browse", 20.0, served=1_500, rejected=500),))
+    assert history.now_mhz(WORKS) == pytest.approx(2_000 * 10.0 / 20.0)
+
+
+def test_instances_can_use_a_part_of_their_cpu_only() -> None:
+    history = LoadHistory()
+    said(history, 20.0, 4_000)
+    half = WebPlanning(headroom_quantile=0.5, horizon_s=60.0, work_off_s=10.0, usable_frac=0.5)
+    assert history.planned_mhz(WORKS, half) == pytest.approx(2.0 * 2_000.0)
+
+
+def test_a_load_that_jumps_about_is_planned_for_with_more_room_than_a_steady_one() -> None:
+    steady, jumpy = LoadHistory(), LoadHistory()
+    for number in range(90):
+        said(steady, 20.0 * (number + 1), 4_000)
+        said(jumpy, 20.0 * (number + 1), 4_000 if number // 15 % 2 == 0 else 5_000)
+    planning = WebPlanning(headroom_quantile=0.9)
+    means_mhz = 4_000 * 10.0 / 20.0, 4_500 * 10.0 / 20.0
+    assert jumpy.planned_mhz(WORKS, planning) / means_mhz[1] > steady.planned_mhz(WORKS, planning) / means_mhz[0] + 0.05
+
+
+def test_memory_is_bounded() -> None:
+    history = LoadHistory()
+    for number in range(20_000):
+        said(history, 20.0 * (number + 1), 1)
+    assert len(history.points) <= 64
+    assert len(history.recent) <= 4

@@ -1,0 +1,73 @@
+"""What instances have worked beside what was answered meanwhile."""
+
+from __future__ import annotations
+
+import pytest
+
+from daemons.controller.state.work_log import WorkLog
+
+
+def test_counters_that_are_read_at_other_times_are_brought_to_those_of_the_requests() -> None:
+    """CPU is read at 10, 70, 130 s, requests are counted at 60 and 120 s; the instance works 5 Mcycles a second until
+    70 s and 8 from then on."""
+    log = WorkLog()
+    for at_s, done in ((10.0, 0.0), (70.0, 300.0), (130.0, 780.0)):
+        log.worked("a", 1, at_s, done)
+    log.answered(10.0, 60.0, {"browse": 25}, 1)
+    log.answered(60.0, 120.0, {"browse": 45}, 1)
+    (window,) = log.windows(["a"])  # the first is too short, and is put to the second
+    assert window.seconds == 110.0
+    assert window.used_mcycles == pytest.approx(5.0 * 60.0 + 8.0 * 50.0)
+    assert [(one.flow, one.served) for one in window.served] == [("browse", 70)]
+
+
+def test_a_window_waits_until_every_instance_has_been_heard_of_since() -> None:
+    log = WorkLog()
+    for vm in ("a", "b"):
+        log.worked(vm, 1, 0.0, 0.0)
+    log.answered(0.0, 60.0, {"browse": 10}, 2)
+    log.worked("a", 1, 65.0, 65.0)
+    assert log.windows(["a", "b"]) == []
+    log.worked("b", 1, 65.0, 130.0)
+    (window,) = log.windows(["a", "b"])
+    assert window.used_mcycles == pytest.approx(60.0 + 120.0)
+    assert window.instances == 2
+
+
+def test_one_that_is_gone_is_not_waited_for_and_its_work_counts() -> None:
+    log = WorkLog()
+    for vm in ("a", "b"):
+        log.worked(vm, 1, 0.0, 0.0)
+    log.worked("b", 1, 30.0, 90.0)
+    log.answered(0.0, 60.0, {"browse": 10}, 1)
+    log.worked("a", 1, 60.0, 60.0)
+    (window,) = log.windows(["a"])
+    assert window.used_mcycles == pytest.approx(60.0 + 90.0)
+
+
+def test_a_restarted_instance_counts_from_nothing() -> None:
+    """The work of an instance that was lost and started again is not taken from what was done before."""
+    log = WorkLog()
+    log.worked("a", 1, 0.0, 5_000.0)
+    log.worked("a", 2, 60.0, 700.0)
+    log.answered(0.0, 60.0, {"browse": 10}, 1)
+    (window,) = log.windows(["a"])
+    assert window.used_mcycles == 700.0
+
+
+def test_nothing_is_closed_before_an_instance_is_known() -> None:
+    log = WorkLog()
+    log.answered(0.0, 60.0, {"browse": 10}, 0)
+    assert log.windows([]) == []
+    assert log.windows(["a"]) == []
+
+
+def test_what_waits_is_bounded() -> None:
+    """Given a node that is silent for hours, then memory does not grow, and the newest samples are kept."""
+    log = WorkLog()
+    log.worked("a", 1, 0.0, 0.0)
+    for number in range(10_000):
+        log.answered(60.0 * number, 60.0 * (number + 1), {"browse": 1}, 1)
+        assert log.windows(["a"]) == []
+    log.worked("a", 1, 600_000.0, 1.0)
+    assert 0 < len(log.windows(["a"])) <= 32

@@ -1,0 +1,123 @@
+"""CPU follows the load of web applications between cycles."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from daemons.values.settings import Automation, PolicyChoice
+from shared.policy_api.decision import ChangeKind, ReasonCode
+from shared.ports import effects as fx
+from shared.protocol import topology
+from shared.protocol.messages import WebReport
+from shared.protocol.operator_messages import SubmitJob, SubmitWeb
+from shared.values.jobs import Job, Stage
+from shared.values.web_app import Flow, FlowSample, ModelForm, WebApp
+from tests.support.controller_harness import ControllerHarness
+
+ADJUST_S = 20.0
+FLOW = Flow("browse", mean_s=0.2, work_mcycles=10.0, t_min_s=0.01, model=ModelForm.PROCESSOR_SHARING)
+
+
+def led(policy: str = "apc", most_mhz: float = 4000.0, **settings: Any) -> ControllerHarness:
+    """A job with a goal and an application of one instance on one node, after a cycle's decision."""
+    desk = ControllerHarness(("n1",), placement=PolicyChoice(policy), **settings).lead()
+    stages = (Stage(4e6, most_mhz, memory_mib=500),)
+    goal_s = desk.now_s + 3_600.0
+    assert desk.ask(SubmitJob("j", Job("late", stages, desired_start_s=desk.now_s, goal_s=goal_s, vcpus=4))).done
+    desk.obey()
+    app = WebApp("shop", (FLOW,), 500, max_mhz=most_mhz, min_instances=1, max_instances=1, vcpus=4)
+    assert desk.ask(SubmitWeb("s", app)).done
+    desk.obey()
+    asked(desk, 20)
+    desk.wait(901.0, ("n1",))
+    desk.obey()
+    return desk
+
+
+def asked(desk: ControllerHarness, per_s: int, seq: int | None = None) -> None:
+    """Somebody measures a minute with so many requests a second."""
+    sample = FlowSample("browse", 60.0, offered=60 * per_s, served=60 * per_s, mean_s=0.1)
+    report = WebReport("shop", int(desk.now_s) if seq is None else seq, desk.now_s, (sample,))
+    desk.feed(fx.Received(None, topology.web_user("shop"), report))
+
+
+def mhz(desk: ControllerHarness) -> tuple[float, float]:
+    """What the application and the job are to have."""
+    jobs = desk.controller.cluster.active
+    return tuple(jobs[name].allotments[0].cpu_mhz for name in ("shop#0", "late"))  # type: ignore[return-value]
+
+
+def decisions(desk: ControllerHarness) -> int:
+    return desk.controller.deciding.decisions
+
+
+@pytest.fixture
+def desk() -> ControllerHarness:
+    return led()
+
+
+def test_what_an_application_needs_more_of_is_taken_from_the_jobs_beside_it(desk: ControllerHarness) -> None:
+    """Within `web_adjust_s`, long before the next cycle; as a decision that says why."""
+    before, count = mhz(desk), decisions(desk)
+    asked(desk, 100)
+    desk.wait(ADJUST_S + 1.0, ("n1",))
+    after = mhz(desk)
+    assert after[0] > before[0] + 100.0
+    assert after[1] < before[1] - 100.0
+    assert sum(after) <= 4000.0 * (1.0 + 1e-9)
+    assert decisions(desk) == count + 1
+    record = next(iter(desk.controller.deciding.history))
+    assert {change.kind for change in record.changes} == {ChangeKind.RESIZE}
+    assert {change.reason.code for change in record.changes} == {ReasonCode.LOAD}
+
+
+def test_what_it_no_longer_needs_goes_back(desk: ControllerHarness) -> None:
+    asked(desk, 100)
+    desk.wait(ADJUST_S + 1.0, ("n1",))
+    desk.obey()
+    busy = mhz(desk)
+    for _ in range(40):
+        asked(desk, 5)
+        desk.wait(60.0, ("n1",))
+        desk.obey()
+    assert mhz(desk)[1] > busy[1] + 100.0
+
+
+def test_nothing_is_changed_while_nothing_has(desk: ControllerHarness) -> None:
+    asked(desk, 20)
+    desk.wait(3 * ADJUST_S, ("n1",))
+    desk.obey()
+    before, count = mhz(desk), decisions(desk)
+    for _ in range(5):
+        asked(desk, 20)
+        desk.wait(ADJUST_S, ("n1",))
+    assert mhz(desk) == before
+    assert decisions(desk) == count
+
+
+def test_a_policy_that_does_not_share_by_utility_is_left_alone() -> None:
+    desk = led("first-fit", 2000.0)
+    before = mhz(desk)
+    asked(desk, 100)
+    desk.wait(2 * ADJUST_S, ("n1",))
+    assert mhz(desk) == before
+
+
+def test_where_decisions_only_advise_it_advises() -> None:
+    desk = led(most_mhz=3000.0, automation=Automation.ADVISE)
+    before, count = mhz(desk), decisions(desk)
+    asked(desk, 150)
+    desk.wait(ADJUST_S + 1.0, ("n1",))
+    assert mhz(desk) == before
+    assert decisions(desk) == count + 1
+    assert {change.kind for change in next(iter(desk.controller.deciding.history)).held} == {ChangeKind.RESIZE}
+
+
+def test_nothing_is_done_while_deciding_is_paused(desk: ControllerHarness) -> None:
+    desk.controller.deciding.enable(False, desk.now_s)
+    before = mhz(desk)
+    asked(desk, 100)
+    desk.wait(2 * ADJUST_S, ("n1",))
+    assert mhz(desk) == before
