@@ -121,14 +121,15 @@ class Redistribution:
     def _grow(self, rows: _Rows, apps: Sequence[WebEntry], utilities: Sequence[AppUtility], then: Shared) -> None:
         """Ask for more instances where those that run have all that they can use, it is not enough, and one more would
         help."""
+        of, most, largest = np.array(rows.replica_app), np.array(rows.replica_most), np.zeros(len(apps))
+        np.maximum.at(largest, of, most)
+        all_mhz, given_mhz = (np.bincount(of, values, len(apps)).tolist() for values in (most, then.replica_mhz))
         for at, web in enumerate(apps):
-            most = [most for most, app in zip(rows.replica_most, rows.replica_app, strict=True) if app == at]
-            given = [mhz for mhz, app in zip(then.replica_mhz.tolist(), rows.replica_app, strict=True) if app == at]
-            full = bool(most) and sum(given) > FULL_FRAC * sum(most)
+            full = all_mhz[at] > 0.0 and given_mhz[at] > FULL_FRAC * all_mhz[at]
             wanted = self._cluster.replicas_wanted(web.app.name)
             if not full or wanted >= web.app.max_instances or then.utilities[at] >= then.level - WORTH:
                 continue
-            if float(utilities[at].utility(sum(given) + max(most))) >= then.utilities[at] + WORTH:
+            if float(utilities[at].utility(given_mhz[at] + largest.item(at))) >= then.utilities[at] + WORTH:
                 web.grown = wanted + max(1, wanted // 4)
                 self._deciding.unit_of_work.place = True
 
