@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import gc
+import importlib.util
 import os
 import socket
+import sys
 from collections.abc import Generator, Iterator
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 import structlog
@@ -80,6 +83,13 @@ def own_log() -> Iterator[None]:
     """What a test sets up for the log ends with the test: the stream that it goes to is closed then."""
     yield
     structlog.reset_defaults()
+
+
+@pytest.fixture
+def libvirt_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a file of the agent name the driver libvirt, also where the library is missing: nothing of it is called."""
+    if importlib.util.find_spec("libvirt") is None:
+        monkeypatch.setitem(sys.modules, "libvirt", ModuleType("libvirt"))
 
 
 @pytest.fixture(scope="session")

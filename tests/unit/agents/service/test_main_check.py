@@ -19,6 +19,7 @@ def checked(folder: Path, text: str) -> int:
     return main(["--check", "--config", str(file)])
 
 
+@pytest.mark.usefixtures("libvirt_installed")
 def test_every_template_that_cannot_be_used_is_told_without_libvirt(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -34,6 +35,7 @@ def test_every_template_that_cannot_be_used_is_told_without_libvirt(
     assert checked(tmp_path, driver + keys) == 0
 
 
+@pytest.mark.usefixtures("libvirt_installed")
 def test_shared_disks_are_not_to_be_copied_onto_themselves(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     driver = '[hypervisor]\ndriver = "libvirt"\nuri = "qemu+unix:///system?socket=/nowhere"\n'
     broken = f'[libvirt.templates.a]\nfile = "{tmp_path}/a.xml"\n'

@@ -62,6 +62,7 @@ def test_every_problem_of_a_file_is_told_and_nothing_begins(
     assert "frmat" in told
 
 
+@pytest.mark.usefixtures("libvirt_installed")
 @pytest.mark.parametrize("main", [agents_main.main, daemons_main.main])
 def test_a_good_file_can_be_checked_without_beginning(main: object, tmp_path: Path) -> None:
     file = tmp_path / "daemon.toml"

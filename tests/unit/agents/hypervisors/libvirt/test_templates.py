@@ -46,6 +46,7 @@ def installed(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.mark.usefixtures("libvirt_installed")
 def test_the_daemons_take_their_files(installed: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Given the files of a node and of the controller, when both daemons check them, then nothing is wrong."""
     found = [
