@@ -12,7 +12,7 @@ from enum import StrEnum
 from typing import Annotated, Any, ClassVar
 
 from daemons.config.notify import NotifyKeys
-from daemons.values.settings import Automation, Removal
+from daemons.values.settings import Automation, Removal, ServiceModel
 from shared.config.common import (
     Bus,
     Command,
@@ -149,7 +149,9 @@ class Window:
 
     `penalty` for each job that is not, in the currency of the prices; `weight` against other windows when nodes are
     short. `jobs_per_node`: how many sizes count on a node to execute at a time (0: as many as fit). `service_s` and
-    `arrivals_per_day`: what is taken as true until enough was measured.
+    `arrivals_per_day`: what is taken as true until enough was measured. `service`: service times are taken for
+    exponential, for phases with the share and mean of long jobs that were measured, or ("auto") for exponential unless
+    the data speak against it.
     """
 
     submit_from: Hour
@@ -167,6 +169,7 @@ class Window:
     service_s: Duration = 1_200.0
     arrivals_per_day: Annotated[float, Range(0, 10_000_000)] = 0.0
     removal: Removal = Removal.CHECKPOINT
+    service: ServiceModel = ServiceModel.AUTO
     analyser: Registered = "batch-deadline"
     analyser_params: Mapping[str, Any] = field(default_factory=dict)
 

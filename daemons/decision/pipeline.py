@@ -17,6 +17,7 @@ from daemons.decision import groups
 from daemons.decision.gains import standing
 from daemons.decision.pool_size import TOLERANCE, Before, rows, size_pool, with_nodes
 from daemons.models.deadline.breaches import BreachSpec
+from daemons.models.deadline.risks import RiskSpec
 from daemons.models.deadline.rules import TableSpec
 from daemons.models.outlook import slowed_by
 from daemons.values.settings import PolicyChoice
@@ -27,7 +28,7 @@ from shared.policy_api.snapshot import POOL, Snapshot
 from shared.ports.plugins import find_policy, load, names, policy_group
 
 ANALYSERS = "trimtab.analysers"
-Spec = TableSpec | BreachSpec
+Spec = TableSpec | BreachSpec | RiskSpec
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,16 +244,16 @@ class RecordingCache:
             params = self._params.get(spec.window.name, {})
             return load(ANALYSERS, spec.window.analyser)().breach(spec.window, spec.nodes, params)
         table = self._table_cache(spec)
-        if table is None and isinstance(spec, TableSpec | BreachSpec):
+        if table is None and isinstance(spec, Spec):
             self.missing.setdefault(name_of(spec), spec)
         return table
 
 
 def name_of(spec: Spec) -> str:
     """A name for what the table depends on; equal for equal specs."""
-    if isinstance(spec, BreachSpec):
-        return spec.digest()
-    return f"{spec.method} {spec.guarded} {spec.problem.digest()}"
+    if isinstance(spec, TableSpec):
+        return f"{spec.method} {spec.guarded} {spec.problem.digest()}"
+    return spec.digest()
 
 
 def check(placement: PolicyChoice, provisioning: PolicyChoice) -> bool:

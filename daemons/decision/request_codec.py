@@ -12,7 +12,7 @@ import binascii
 import json
 import math
 import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, fields
 from typing import Any, NoReturn, TypeVar
 
@@ -47,7 +47,7 @@ from shared.values.jobs import Constraint, ConstraintKind
 from shared.values.operation_costs import OperationCosts
 from shared.values.web_app import ModelForm
 
-SCHEMA = 6  # goes up with every change of what a snapshot or a request consists of
+SCHEMA = 7  # goes up with every change of what a snapshot or a request consists of
 SCHEMAS = (
     1,
     2,
@@ -55,7 +55,9 @@ SCHEMAS = (
     4,
     5,
     6,
-)  # that can be read; 1: without what provisioning sees; 2: environments; 3: loading; 4: migration; 5: what stays
+    7,
+)  # that can be read; 1: without what provisioning sees; 2: environments; 3: loading; 4: migration; 5: what stays; 6:
+#    windows' phases
 BYTES_MAX = 64 << 20  # of the JSON in a file
 NUMBER_MAX = 1e60  # of a finite number, so that products of several are finite too
 PART_LENGTH = 4096  # characters of one string on the bus
@@ -81,6 +83,7 @@ _LATER = {
     5: ("migration",),
 }  # parts by the schema that brought them
 _LATER_ROWS = {2: ("queued",), 6: ("stays",)}  # truth values of workloads by the schema that brought them: false before
+_LATER_OF_WINDOWS = {7: ("phase_rates", "phase_goes", "begun_s", "unavoidable")}  # what they lack has its default
 _NUMBERS = ("now_s", "cycle_s", "reporting_frac", "oldest_report_s", "vm_overhead_mib")
 
 
@@ -335,7 +338,7 @@ class _Reader:
             costs=OperationCosts(**costs),
             constraints=self._constraints(plain["constraints"]),
             power=self._part("snapshot.power", plain.get("power"), PowerColumns),
-            windows=self._windows(plain.get("windows", [])),
+            windows=self._windows(plain.get("windows", []), schema),
             prices=self._part("snapshot.prices", plain.get("prices"), PriceView),
             environments=self._part("snapshot.environments", plain.get("environments"), EnvironmentColumns),
             loading=self._part("snapshot.loading", plain.get("loading"), LoadingColumns),
@@ -344,16 +347,17 @@ class _Reader:
         self._rows(snapshot)
         return snapshot
 
-    def _windows(self, plain: Any) -> tuple[WindowView, ...]:
+    def _windows(self, plain: Any, schema: int) -> tuple[WindowView, ...]:
         rows = self._typed("snapshot.windows", plain, list, "a list")
-        made = (self._part(f"snapshot.windows[{at}]", row, WindowView) for at, row in enumerate(rows))
+        later = {name for since, names in _LATER_OF_WINDOWS.items() if since > schema for name in names}
+        made = (self._part(f"snapshot.windows[{at}]", row, WindowView, later) for at, row in enumerate(rows))
         return tuple(window for window in made if window is not None)
 
-    def _part(self, where: str, plain: Any, kind: type[T]) -> T | None:
-        """A value of columns, of which not all need to have the same length, and numbers."""
+    def _part(self, where: str, plain: Any, kind: type[T], later: Collection[str] = ()) -> T | None:
+        """A value of columns, of which not all need to have the same length, and numbers; `later`: fields it lacks."""
         if plain is None:
             return None
-        hints = field_hints(kind)
+        hints = {name: hint for name, hint in field_hints(kind).items() if name not in later}
         self._keys(where, plain, set(hints))
         return kind(**{name: self._read(f"{where}.{name}", plain[name], hint) for name, hint in hints.items()})
 

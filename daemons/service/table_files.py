@@ -13,8 +13,9 @@ import numpy as np
 
 from daemons.decision.tables.making import Spec, Table, made, name_of
 from daemons.decision.tables.memory import Remembered
-from daemons.models.deadline.breaches import BreachSpec, BreachTable
-from daemons.models.deadline.rules import SizeTable, TableSpec
+from daemons.models.deadline.breaches import BreachTable
+from daemons.models.deadline.risks import RiskTable
+from daemons.models.deadline.rules import SizeTable
 from shared.runtime.logs import get_logger
 
 DEFAULT_FOLDER = "/var/lib/trimtab-controller/tables"
@@ -22,9 +23,13 @@ BYTES_MAX = 1 << 30
 MEMORY_BYTES_MAX = 1 << 28
 SUFFIX = ".table"
 _DIGEST_LENGTH = 64
-_KINDS: dict[str, type[Any]] = {"SizeTable": SizeTable, "BreachTable": BreachTable}
-_ARRAYS = {"SizeTable": ("sizes",), "BreachTable": ("servers", "jobs", "breach")}
-_NUMBERS = {"SizeTable": ("servers_min", "delayed", "value_at_0"), "BreachTable": ()}
+_KINDS: dict[str, type[Any]] = {"SizeTable": SizeTable, "BreachTable": BreachTable, "RiskTable": RiskTable}
+_ARRAYS = {
+    "SizeTable": ("sizes",),
+    "BreachTable": ("servers", "jobs", "breach"),
+    "RiskTable": ("servers", "jobs", "stay", "once"),
+}
+_NUMBERS = {"SizeTable": ("servers_min", "delayed", "value_at_0"), "BreachTable": (), "RiskTable": ()}
 
 
 class TableFiles:
@@ -41,7 +46,7 @@ class TableFiles:
 
     def __call__(self, spec: Any, /) -> Any:
         """The table, None where there is none (yet)."""
-        if not isinstance(spec, TableSpec | BreachSpec):
+        if not isinstance(spec, Spec):
             return None
         name = name_of(spec)
         table = self._remembered.get(name)

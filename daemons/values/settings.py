@@ -133,6 +133,14 @@ class BalancerSettings:
         return self.driver != "none"
 
 
+class ServiceModel(StrEnum):
+    """What the service times of a window's jobs are taken for."""
+
+    AUTO = "auto"  # phases where the data speak against an exponential
+    EXPONENTIAL = "exponential"
+    PHASES = "phases"
+
+
 class Removal(StrEnum):
     """What becomes of a window's running jobs where a node leaves service."""
 
@@ -148,6 +156,7 @@ class WindowSettings:
     confidence: least probability that all are done by it; penalty: of each that is not, in the currency of the prices;
     weight: against other windows when nodes are short. nodes_min, nodes_max: in reference nodes. jobs_per_node: how
     many a node executes at a time (0: as many as fit). service_s, arrivals_per_day: taken for true until measured.
+    service: what service times are taken for.
     """
 
     name: str
@@ -163,6 +172,7 @@ class WindowSettings:
     arrivals_per_day: float = 0.0
     removal: Removal = Removal.CHECKPOINT
     analyser: PolicyChoice = PolicyChoice("batch-deadline")
+    service: ServiceModel = ServiceModel.AUTO
 
 
 @dataclass(frozen=True, slots=True)

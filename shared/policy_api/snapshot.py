@@ -9,7 +9,7 @@ it may have.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from enum import IntEnum
 
 import numpy as np
@@ -196,7 +196,10 @@ class WindowView:
     that serve it now. rate: float64[nodes of the cluster], how many reference nodes each node is worth for its jobs (0:
     it cannot hold them). taken: float64[nodes of the cluster], the share (0..1) of each rate that workloads hold which
     are of no open window's queue; `nodes` is without it. deploy_s, remove_s: of its nodes, learnt. analyser: which one
-    tells its probability of breach.
+    tells its probability of breach. phase_rates, phase_goes: of the service time in 1/s where it is no exponential, as
+    `daemons.models.deadline.phases` has them (empty: it is one). begun_s: float64[b], what each job that was begun and
+    is not done has had of service. unavoidable: probability (0..1) that run times alone, on any number of nodes, miss
+    the deadline.
     """
 
     name: str
@@ -219,6 +222,10 @@ class WindowView:
     deploy_s: float = 0.0
     remove_s: float = 0.0
     analyser: str = "batch-deadline"
+    phase_rates: Floats = field(default_factory=lambda: np.zeros(0))
+    phase_goes: Floats = field(default_factory=lambda: np.zeros(0))
+    begun_s: Floats = field(default_factory=lambda: np.zeros(0))
+    unavoidable: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

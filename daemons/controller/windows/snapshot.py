@@ -14,6 +14,7 @@ from daemons.controller.state.tenancy import is_nobodys
 from daemons.controller.windows.node_rates import Worth, taken_of
 from daemons.controller.windows.window import WindowEntry
 from daemons.controller.windows.windows import WindowBook
+from daemons.models.deadline.service_times import unavoidable
 from shared.policy_api.snapshot import Floats, WindowView
 
 ENOUGH = 1e-9
@@ -62,6 +63,10 @@ def _view(
     worth = worth_now(book, entry, nodes)
     taken = _taken(book, entry, nodes, others)
     is_open = entry.is_open(now_s)
+    arrivals, mean_s = entry.arrivals(), service_s(entry, worth)
+    begun = np.array(book.begun_mcycles(entry, now_s) if is_open else [], dtype=np.float64)
+    phases = entry.phases(book.type_speeds(entry))
+    scaled = phases.scaled(mean_s / phases.mean) if phases is not None and mean_s > 0.0 else None
     types = {node.inventory.node_type for node, rate in zip(nodes, worth.rate, strict=True) if rate and node.inventory}
     return WindowView(
         name=settings.name,
@@ -70,8 +75,8 @@ def _view(
         intervals=entry.intervals,
         opens_s=max(0.0, entry.record.opens_s - now_s),
         jobs=entry.jobs_at(),
-        arrivals=entry.arrivals(),
-        service_s=service_s(entry, worth),
+        arrivals=arrivals,
+        service_s=mean_s,
         slots=worth.slots,
         nodes=_nodes(book, entry, nodes, worth, taken, shared),
         nodes_min=settings.nodes_min,
@@ -84,7 +89,26 @@ def _view(
         deploy_s=max((expected_s(kind, "deploy") for kind in types), default=0.0),
         remove_s=max((expected_s(kind, "remove") for kind in types), default=0.0),
         analyser=settings.analyser.name,
+        phase_rates=np.array(scaled.rates if scaled is not None else (), dtype=np.float64),
+        phase_goes=np.array(scaled.goes if scaled is not None else (), dtype=np.float64),
+        begun_s=begun / worth.speed_mhz if worth.speed_mhz > 0.0 else np.zeros(0),
+        unavoidable=_unavoidable(book, entry, begun, arrivals, now_s) if worth.speed_mhz > 0.0 else 0.0,
     )
+
+
+def _unavoidable(book: WindowBook, entry: WindowEntry, begun: Floats, arrivals: Floats, now_s: float) -> float:
+    """The probability that run times alone miss the deadline, on any number of nodes; of a window that is not open yet
+    from where it opens; 0 where service times are taken for exponential."""
+    speeds = book.type_speeds(entry)
+    times = entry.service_times(begun.tolist(), speeds)
+    if times is None:
+        return 0.0
+    worth = book.worth(entry, [node for node in book.cluster.nodes.values() if node.inventory is not None])
+    left = max(0.0, entry.record.deadline_s - max(now_s, entry.record.opens_s)) * worth.speed_mhz
+    lengths = entry.interval_s * worth.speed_mhz
+    coming = arrivals[arrivals.shape[0] - min(arrivals.shape[0], round(left / lengths)) :, 0]
+    waiting = max(0, entry.jobs_at() - begun.size)
+    return unavoidable(times, begun, waiting, left, coming, np.full(coming.size, lengths))
 
 
 def worth_now(book: WindowBook, entry: WindowEntry, nodes: Sequence[NodeEntry]) -> Worth:

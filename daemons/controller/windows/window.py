@@ -29,13 +29,16 @@ from daemons.models.arrivals import (
     profile_of,
     work_of,
 )
+from daemons.models.deadline.phases import Phases
+from daemons.models.deadline.service_times import JOBS_LEAST, ServiceTimes, service_times
 from daemons.values.calendar import DAY_S, Period, Stretch
 from daemons.values.records.cluster import CountedDay, ServedJob, WindowRecord
-from daemons.values.settings import WindowSettings
+from daemons.values.settings import ServiceModel, WindowSettings
 from shared.values.jobs import Job
 
 DAYS_MAX = 60
-SERVED_MAX = 400
+SERVED_MAX = 2_000
+MEAN_MAX = 400  # of these, the last ones that the mean is taken from
 SIZES_MAX = 200  # jobs by which it is told how much room one takes
 MARGIN_MAX = 4.0
 MARGIN_END = 1.02
@@ -60,6 +63,7 @@ class WindowEntry:
         self.counts: list[int] = []
         self.arrived_since = 0
         self._stretches: tuple[Stretch, ...] = ()
+        self._phases: tuple[tuple[float, Mapping[str, float]], Phases | None] | None = None
 
     def change(self, **fields: object) -> None:
         """Change what is kept in the store."""
@@ -144,10 +148,35 @@ class WindowEntry:
 
     def freeze_work(self, speed_mhz: float, running: Sequence[float], speeds: Mapping[str, float]) -> None:
         """As `freeze`, only of how much work jobs are."""
-        done = [job.mcycles * speeds.get(job.node_type, 1.0) for job in self.record.served]
+        done = self._done(speeds)[-MEAN_MAX:]
         work = work_of(done, running, self.settings.service_s * speed_mhz)
         mcycles = work.mean * self.record.service_margin
         self.change(mcycles=mcycles, mcycles_error=work.error, mcycles_cv=work.cv, service_factor=1.0)
+
+    def _done(self, speeds: Mapping[str, float], until_s: float = math.inf) -> list[float]:
+        """Work of completed jobs, in Mcycles, oldest first."""
+        return [
+            job.mcycles * speeds.get(job.node_type, 1.0) for job in self.record.served if job.finished_s <= until_s
+        ]
+
+    def service_times(self, running: Sequence[float], speeds: Mapping[str, float]) -> ServiceTimes | None:
+        """The distribution of the work of jobs, in Mcycles, by all that is known; None while it is taken for that of
+        an exponential. running: work that unfinished jobs have got."""
+        return None if self.phases(speeds) is None else service_times(self._done(speeds), running)
+
+    def phases(self, speeds: Mapping[str, float]) -> Phases | None:
+        """The phases of a job's work, in Mcycles, by what was known when the period began, so that tables stay valid;
+        None where it is taken for exponential."""
+        key = (self.record.opens_s, dict(speeds))
+        if self._phases is None or self._phases[0] != key:
+            self._phases = key, self._phases_of(self._done(speeds, self.record.opens_s))
+        return self._phases[1]
+
+    def _phases_of(self, done: Sequence[float]) -> Phases | None:
+        known = None if self.settings.service is ServiceModel.EXPONENTIAL else service_times(done, ())
+        if known is None or known.jobs < JOBS_LEAST:
+            return None
+        return None if self.settings.service is ServiceModel.AUTO and known.is_exponential else known.phases()
 
     def _weekday(self) -> int:
         period = self.settings.periods.at(self.record.opens_s)

@@ -232,6 +232,15 @@ class WindowBook:
         found = (self._ran_mcycles(job, now_s) for job in entry.live.values())
         return [mcycles for mcycles in found if mcycles > 0.0]
 
+    def begun_mcycles(self, entry: WindowEntry, now_s: float) -> list[float]:
+        """Work that the jobs have got that were begun and are not done, once for each instance."""
+        return [
+            mcycles
+            for job in entry.live.values()
+            if not (job.awaits or job.held) and (mcycles := self._ran_mcycles(job, now_s)) > 0.0
+            for _ in range(job.job.instances)
+        ]
+
     def cycle(self, now_s: float) -> None:
         """A decision is about to be taken: compare what has happened with the forecasts."""
         self.tick(now_s)

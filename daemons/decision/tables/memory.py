@@ -6,8 +6,6 @@ from collections import OrderedDict
 from typing import Any
 
 from daemons.decision.tables.making import Spec, Table, made, name_of, size_bytes
-from daemons.models.deadline.breaches import BreachSpec
-from daemons.models.deadline.rules import TableSpec
 
 BYTES_MAX = 1 << 30
 
@@ -51,7 +49,7 @@ class MemoryTables:
 
     def __call__(self, spec: Any, /) -> Any:
         """The table; None for what no table is made of."""
-        if not isinstance(spec, TableSpec | BreachSpec):
+        if not isinstance(spec, Spec):
             return None
         name = name_of(spec)
         table = self._remembered.get(name)

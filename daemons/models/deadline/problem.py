@@ -11,6 +11,7 @@ import numpy as np
 from numpy.polynomial import legendre
 from numpy.typing import NDArray
 
+from daemons.models.deadline.phases import Phases
 from shared.base.errors import InvalidValue
 from shared.values.scalars import not_negative, positive, whole
 
@@ -32,6 +33,7 @@ class DeadlineProblem:
     expected number of arrivals; zero from the end of submission on. service: mean of the exponential service times
     (> 0). servers_min, servers_max: sizes to choose from, 1 <= servers_min <= servers_max. slots: jobs that one server
     executes at a time. confidence: the least probability (above 0, below 1) that all jobs are done by the deadline.
+    phases: of the service times where they are not exponential, per interval; their mean is `service` (None: they are).
     price: float64[d], what one server costs in interval s; may be negative. removal_price: float64[d], what a server
     costs that is removed at the decision point s, until it is released. deploy: share of an interval (0..1) that passes
     before an added server serves; it costs from the decision on. penalty: of each job that misses the deadline (>= 0).
@@ -47,6 +49,7 @@ class DeadlineProblem:
     deploy: float = 0.0
     penalty: float = 0.0
     slots: int = 1
+    phases: Phases | None = None
 
     def __post_init__(self) -> None:
         for name in ("arrivals", "price", "removal_price"):
@@ -71,6 +74,8 @@ class DeadlineProblem:
         whole("servers_max", self.servers_max, self.servers_min, SERVERS_MAX)
         whole("slots", self.slots, 1, SERVERS_MAX)
         not_negative("penalty", self.penalty)
+        if self.phases is not None and not math.isclose(self.phases.mean, self.service, rel_tol=1e-6):
+            raise InvalidValue("service", self.service, f"the mean of its phases, {self.phases.mean:g}")
         if not 0.0 < self.confidence < 1.0:
             raise InvalidValue("confidence", self.confidence, "a probability above 0 and below 1")
         if not 0.0 <= self.deploy <= 1.0:
@@ -96,6 +101,8 @@ class DeadlineProblem:
         sha = hashlib.sha256()
         for field in fields(self):
             value = getattr(self, field.name)
+            if value is None:
+                continue
             array = isinstance(value, np.ndarray)
             sha.update(f"{field.name}={value.shape if array else value!r};".encode())
             sha.update(value.tobytes() if array else b"")

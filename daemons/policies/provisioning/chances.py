@@ -7,6 +7,8 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from daemons.models.deadline.breaches import BreachSpec, BreachTable, without_prices
+from daemons.models.deadline.problem import Floats, Ints
+from daemons.models.deadline.risks import RiskSpec, RiskTable
 from daemons.policies.provisioning.analysers import BatchDeadline
 from daemons.policies.provisioning.windows import Posed
 from shared.policy_api.analysis import BreachQuery
@@ -22,6 +24,8 @@ def chances_of(window: WindowView, problem: Posed, table_cache: TableCache) -> C
     """What tells the probabilities for sizes in ascending order; they never rise. None while they are not known."""
     if window.analyser != BatchDeadline.name:
         return _of_analyser(window, table_cache)
+    if problem.phased is not None:
+        return _of_phases(window, problem, table_cache)
     table = table_cache(BreachSpec(without_prices(problem.problem, least=1)))
     if not isinstance(table, BreachTable):
         return None
@@ -33,9 +37,42 @@ def chances_of(window: WindowView, problem: Posed, table_cache: TableCache) -> C
         found = np.where(
             servers < 1, 0.0 if nothing else 1.0, table.at(interval, problem.jobs(window.jobs), servers.tolist())
         )
-        return tuple(found.tolist())
+        return tuple(np.maximum(found, window.unavoidable).tolist())
 
     return chances
+
+
+def _of_phases(window: WindowView, problem: Posed, table_cache: TableCache) -> Chances | None:
+    """With phases: by how long the jobs that were begun have run."""
+    found = risks_of(window, problem, table_cache)
+    return None if found is None else found[0]
+
+
+def risks_of(window: WindowView, problem: Posed, table_cache: TableCache) -> tuple[Chances, Chances] | None:
+    """Where service has phases: the probabilities for sizes that are never changed, and for sizes until the next
+    decision with all servers from then on. None while they are not known."""
+    if problem.phased is None or window.analyser != BatchDeadline.name:
+        return None
+    table = table_cache(RiskSpec(problem.phased))
+    if not isinstance(table, RiskTable):
+        return None
+    interval = min(window.interval, window.intervals - 1)
+    begun = problem.begun(window.begun_s, window.interval_s)
+    nothing = not window.jobs and not window.arrivals[interval:, 0].any()
+
+    def with_none(servers: Ints, found: Floats) -> tuple[float, ...]:
+        known = np.where(servers < 1, 0.0 if nothing else 1.0, found)
+        return tuple(np.maximum(known, window.unavoidable).tolist())
+
+    def never_changed(nodes: Sequence[int]) -> tuple[float, ...]:
+        servers = np.asarray(nodes, dtype=np.int64) // problem.unit
+        return with_none(servers, table.breach(interval, window.jobs, begun, servers.tolist()))
+
+    def until_next(nodes: Sequence[int]) -> tuple[float, ...]:
+        servers = np.asarray(nodes, dtype=np.int64) // problem.unit
+        return tuple(table.risk(interval, window.jobs, begun, servers.tolist()).tolist())
+
+    return never_changed, until_next
 
 
 def _of_analyser(window: WindowView, table_cache: TableCache) -> Chances | None:

@@ -30,7 +30,21 @@ class Memory:
         kept = self._find(self._before, window)
         price = period_price(snapshot, window, kept["price"] if kept else None)
         self._now.append({"window": window.name, "deadline_s": self._deadline_s(window), "price": price, "fewer": -1})
+        if kept is not None and "risk" in kept:
+            self._now[-1]["risk"] = kept["risk"]
         return price
+
+    def risk_left(self, window: WindowView) -> float | None:
+        """How much the decisions of the window's period may still add to its probability of breach; None: not known."""
+        kept = self._find(self._now, window)
+        found = kept.get("risk") if kept is not None else None
+        return float(found) if isinstance(found, int | float) else None
+
+    def leave_risk(self, window: WindowView, left: float) -> None:
+        """Remember how much they may add from now on."""
+        kept = self._find(self._now, window)
+        if kept is not None:
+            kept["risk"] = left
 
     def wanted_fewer(self, window: WindowView) -> bool:
         """Whether the window wanted fewer nodes at the decision point before this one."""

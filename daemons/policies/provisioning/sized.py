@@ -15,7 +15,7 @@ from daemons.models.deadline.capacity import breach
 from daemons.models.deadline.problem import DeadlineProblem
 from daemons.models.deadline.rules import SizeTable, TableSpec
 from daemons.policies.provisioning.broker import Claim, share
-from daemons.policies.provisioning.chances import Chances, chances_of, shown
+from daemons.policies.provisioning.chances import Chances, chances_of, risks_of, shown
 from daemons.policies.provisioning.memory import Memory
 from daemons.policies.provisioning.params import SWITCH, TOLERANCE, Check, check
 from daemons.policies.provisioning.windows import Limits, Posed, limits_of, posed
@@ -24,6 +24,8 @@ from shared.policy_api.policies import Needs, TableCache
 from shared.policy_api.snapshot import Snapshot, WindowView
 
 CHEAP = 5e6  # intervals x sizes x jobs that a decision computes itself where there is no table: below a second
+SPENT = 0.25  # of what may still be added to the probability of breach, by one decision
+ROUNDING = 1e-6  # of probabilities in tables
 SAFE = 4.0  # standard deviations of the number of jobs still to come
 
 
@@ -105,8 +107,35 @@ class Sized:
             memory.want_fewer(observed.window)
         nodes = observed.present if size == servers else problem.nodes(size)
         nodes = min(max(nodes, observed.limits.least), observed.limits.reachable)
+        nodes = self._kept_promise(observed, problem, nodes, memory, table_cache)
         cost = table.value_at_0 if window.interval == 0 else None
         return SizeRequest(observed, nodes, self._code(observed, nodes, chances), chances, cost)
+
+    def _kept_promise(
+        self, observed: ObservedWindow, problem: Posed, nodes: int, memory: Memory, table_cache: TableCache
+    ) -> int:
+        """As many nodes, or more: where service has phases, decisions may not add more to the probability of breach than
+        the promise leaves at the begin of the period, and of what is left no more than `SPENT` at a time. Where the
+        promise cannot be kept even so, they may add as much as it allows."""
+        window, most = observed.window, observed.limits.reachable
+        found = risks_of(window, problem, table_cache)
+        if found is None:
+            return nodes
+        never_changed, until_next = found
+        allowed = 1.0 - window.confidence
+        sizes = range(nodes if self.by_price else observed.limits.least, most + 1)
+        risks = np.asarray(until_next(sizes))
+        added = np.maximum(risks - risks[-1], 0.0)
+        left = memory.risk_left(window)
+        if left is None:
+            left = allowed - risks[-1] if risks[-1] < allowed else allowed
+        chosen = int(np.argmax(added <= SPENT * left + ROUNDING))
+        if not self.by_price:  # the threshold rule itself, with phases
+            chances = np.asarray(never_changed(sizes))
+            enough = chances <= max(allowed, float(chances[-1]) + left)
+            chosen = max(chosen, int(np.argmax(enough)))
+        memory.leave_risk(window, max(0.0, left - float(added[chosen])))
+        return sizes[chosen]
 
     def _spec(self, problem: DeadlineProblem, params: Mapping[str, Any]) -> TableSpec:
         guarded = bool(params.get("guarded", self.guards))

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
+from daemons.models.deadline.breaches import without_prices
+from daemons.models.deadline.phases import Phases, counts_by_phase
 from daemons.models.deadline.problem import DeadlineProblem
+from daemons.models.deadline.risks import can_be_built
 from daemons.models.node_choice import ENOUGH, available, held, lost, rates
 from shared.base.errors import InvalidValue
 from shared.policy_api.snapshot import Floats, Snapshot, WindowView
@@ -23,11 +26,21 @@ STEPS = 20  # of an interval: times to come and go are rounded up to such a part
 @dataclass(frozen=True, slots=True)
 class Posed:
     """A window's problem. unit: reference nodes that one server of the problem stands for; batch: jobs that one of its
-    jobs stands for. What comes and goes in batches varies more: their sizes are on the safe side."""
+    jobs stands for. What comes and goes in batches varies more: their sizes are on the safe side. phased: the problem
+    with the phases of its service times and without prices (None: they are taken for exponential, or there are too many
+    jobs and servers for that)."""
 
     problem: DeadlineProblem
     unit: int
     batch: float = 1.0
+    phased: DeadlineProblem | None = None
+
+    def begun(self, ages_s: Floats, interval_s: float) -> Floats:
+        """float64[J..]: probability of how many begun jobs are in each later phase, by what they have had, in s."""
+        of = self.phased
+        assert of is not None
+        assert of.phases is not None
+        return counts_by_phase(of.phases, ages_s / interval_s, of.slots * of.servers_max)
 
     def jobs(self, jobs: int) -> int:
         """The jobs of the problem that so many jobs are, at most."""
@@ -87,7 +100,20 @@ def posed(window: WindowView, price: list[float], most: int) -> Posed | None:
         )
     except (InvalidValue, ValueError, OverflowError, ZeroDivisionError):
         return None
-    return Posed(problem, unit, batch)
+    return Posed(problem, unit, batch, _phased(window, problem, batch))
+
+
+def _phased(window: WindowView, problem: DeadlineProblem, batch: float) -> DeadlineProblem | None:
+    """The problem with the window's phases where its table can be computed."""
+    if not len(window.phase_rates) or batch != 1.0:
+        return None
+    try:
+        phases = Phases(tuple(window.phase_rates.tolist()), tuple(window.phase_goes.tolist()))
+        phases = phases.scaled(problem.service / phases.mean)
+        found = replace(without_prices(problem, least=1), phases=phases, deploy=problem.deploy)
+    except (InvalidValue, ValueError, OverflowError, ZeroDivisionError):
+        return None
+    return found if can_be_built(found) else None
 
 
 def _batches(slots: int, servers: int, intervals: int, service: float) -> tuple[int, float, float]:

@@ -1,0 +1,156 @@
+"""The probability of breach where service has phases, as a table: with a size that is never changed, and with a size
+until the next decision and all servers from then on.
+
+By the second a rule that follows other aims is held to its promise. Were all servers taken from now on, the probability
+of breach would be a martingale; a decision adds to it what its size risks beyond the largest one. So the promise is kept
+by who never adds more, over a period, than the promise leaves at its begin, whatever else the decisions are made by.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from daemons.models.deadline.capacity import SURE, all_sizes
+from daemons.models.deadline.phase_chain import STATES_MAX, PhaseChain, phase_states
+from daemons.models.deadline.problem import DeadlineProblem, Floats, Ints
+
+SIZES_MAX = 8
+ELEMENTS_MAX = 8_000_000
+CERTAIN = 1e-6  # with a smaller probability of keeping the deadline it is as good as missed
+WORK_MAX = 4e10  # states x sizes x events that a table may take to compute: about two minutes
+SLACK = 1.25
+LEAST_JOBS = 32
+
+
+@dataclass(frozen=True, slots=True)
+class RiskTable:
+    """Pr[a job is left at the deadline], float32[d, P, J.., G], from interval s on with servers[i] servers, the numbers
+    of begun jobs in the later phases, and jobs[s, g] jobs. stay: the size is never changed; once: it serves in interval
+    s, and until added servers are deployed in the next one, and all servers from then on."""
+
+    servers: Ints
+    jobs: Ints
+    stay: NDArray[np.float32]
+    once: NDArray[np.float32]
+
+    def breach(self, interval: int, jobs: float, begun: Floats, servers: Sequence[int]) -> Floats:
+        """float64[n]: for each number of servers never changed. begun: probability of the numbers of begun jobs by
+        phase, float64[J..]; sizes and jobs between those of the table: in straight lines."""
+        return self._mean(self.stay, interval, jobs, begun, servers)
+
+    def risk(self, interval: int, jobs: float, begun: Floats, servers: Sequence[int]) -> Floats:
+        """float64[n]: for each number of servers until the next decision, and all from then on."""
+        return self._mean(self.once, interval, jobs, begun, servers)
+
+    def _mean(
+        self, table: NDArray[np.float32], interval: int, jobs: float, begun: Floats, servers: Sequence[int]
+    ) -> Floats:
+        grid = self.jobs[interval]
+        right = min(int(np.searchsorted(grid, jobs)), len(grid) - 1)
+        left = max(right - (grid[right] > jobs), 0)
+        span = max(int(grid[right] - grid[left]), 1)
+        part = min(max((jobs - int(grid[left])) / span, 0.0), 1.0)
+        flat = table[interval].reshape(self.servers.size, -1, len(grid))
+        means = begun.ravel() @ (flat[:, :, left] * (1.0 - part) + flat[:, :, right] * part).T
+        best = np.minimum.accumulate(np.clip(means, 0.0, 1.0))
+        return np.interp(np.asarray(servers, dtype=np.float64), self.servers, best)
+
+
+@dataclass(frozen=True, slots=True)
+class RiskSpec:
+    """Which table is meant: that of a problem with phases, whatever servers cost in it."""
+
+    problem: DeadlineProblem
+
+    def digest(self) -> str:
+        """A name for what the table depends on: 64 hexadecimal digits."""
+        return hashlib.sha256(f"risk {self.problem.digest()}".encode()).hexdigest()
+
+    def build(self) -> RiskTable:
+        """Compute the table, exact where it has an entry. O(d P S events) for S states."""
+        problem, sizes = self.problem, some_sizes(self.problem)
+        chain = PhaseChain(problem, jobs_max_of(problem))
+        count = _grid(problem, chain, sizes.size)
+        shape = (problem.intervals, sizes.size, *chain.axes, count)
+        jobs = np.zeros((problem.intervals, count), dtype=np.int64)
+        stay, once = np.empty(shape, dtype=np.float32), np.empty(shape, dtype=np.float32)
+        for interval, kept, first in risk_steps(problem, chain, sizes):
+            jobs[interval] = places = _places(kept[-1].reshape(*chain.axes, -1), count)
+            stay[interval] = 1.0 - kept.reshape(sizes.size, *chain.axes, -1)[..., places]
+            once[interval] = 1.0 - first.reshape(sizes.size, *chain.axes, -1)[..., places]
+        for array in (jobs, stay, once):
+            array.setflags(write=False)
+        return RiskTable(sizes, jobs, stay, once)
+
+
+def risk_steps(problem: DeadlineProblem, chain: PhaseChain, sizes: Ints):  # type: ignore[no-untyped-def]
+    """For s = d - 1, .., 0: s, and the probability that no job is left at the deadline by size and state, float64[P, S]
+    each: with the size never changed, and with it in interval s alone and all servers from then on."""
+    done = (chain.jobs == 0.0).astype(np.float64)
+    kept, most = np.tile(done, (sizes.size, 1)), sizes[-1:]
+    best, later = done[None], np.tile(done, (sizes.size, 1))
+    for interval in range(problem.intervals - 1, -1, -1):
+        kept = _sure(chain.backward(interval, kept, sizes))
+        first = _sure(chain.backward(interval, later, sizes))
+        yield interval, kept, first
+        if problem.deploy > 0.0:
+            served = chain.backward(interval, best, most, problem.deploy, 1.0)
+            later = chain.backward(interval, np.tile(served, (sizes.size, 1)), sizes, 0.0, problem.deploy)
+            best = later[-1:]
+        else:
+            best = chain.backward(interval, best, most)
+            later = np.tile(best, (sizes.size, 1))
+
+
+def some_sizes(problem: DeadlineProblem) -> Ints:
+    """At most `SIZES_MAX` of the problem's sizes, closer together where they are small."""
+    sizes = all_sizes(problem)
+    if sizes.size <= SIZES_MAX:
+        return sizes
+    return np.unique(np.geomspace(sizes[0], sizes[-1], SIZES_MAX).round().astype(np.int64))
+
+
+def jobs_max_of(problem: DeadlineProblem) -> int:
+    """Jobs beyond which a deadline is as good as missed: with more than all servers do on the average, and a quarter."""
+    busiest = problem.slots * problem.servers_max * problem.intervals / problem.service
+    coming = float(problem.arrivals[:, 0].sum())
+    return max(LEAST_JOBS, math.ceil(min(SLACK * busiest, 4.0 * coming + 8.0 * math.sqrt(busiest) + LEAST_JOBS)))
+
+
+def can_be_built(problem: DeadlineProblem) -> bool:
+    """Whether the table of a problem with phases is computed within bounds of memory and time."""
+    if problem.phases is None:
+        return False
+    states = phase_states(problem, jobs_max_of(problem))
+    events = problem.slots * problem.servers_max * max(problem.phases.rates) + float(problem.arrivals[:, 0].max())
+    work = states * some_sizes(problem).size * problem.intervals * (40.0 + 2.0 * events)
+    return states <= STATES_MAX and work <= WORK_MAX
+
+
+def _sure(kept: Floats) -> Floats:
+    kept = np.clip(kept, 0.0, 1.0)
+    kept[kept > 1.0 - SURE] = 1.0
+    kept[kept < SURE] = 0.0
+    return kept
+
+
+def _grid(problem: DeadlineProblem, chain: PhaseChain, sizes: int) -> int:
+    each = problem.intervals * sizes * (chain.states // (chain.jobs_max + 1))
+    return min(chain.jobs_max + 1, max(LEAST_JOBS, ELEMENTS_MAX // each))
+
+
+def _places(kept: Floats, count: int) -> Ints:
+    """Numbers of jobs up to where even all servers miss the deadline, as many as `count`, ascending."""
+    best = kept.reshape(-1, kept.shape[-1]).max(axis=0)
+    hopeless = np.flatnonzero(best < CERTAIN)
+    last = int(hopeless[0]) if hopeless.size else best.size - 1
+    some = np.arange(last + 1)
+    if some.size > count:
+        some = np.unique(np.linspace(0, last, count).round().astype(np.int64))
+    return np.pad(some, (0, count - some.size), mode="edge")
