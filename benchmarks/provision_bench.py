@@ -15,7 +15,7 @@ from benchmarks.runner import Figure, cpu_s, cpu_time_s
 from daemons.capacity.provisioning.problem import problem_of
 from daemons.models.deadline.capacity import capacity
 from daemons.models.deadline.rules import TableSpec
-from daemons.models.deadline.tables import build
+from daemons.models.deadline.tables import size_table
 from sim_backend.experiments.provisioning.probing import capacity_by_chance, largest_decreases, steps_by_chance
 from sim_backend.experiments.provisioning.settings import AWARE, HEURISTIC, SIZES, THESIS, thesis
 
@@ -43,7 +43,7 @@ def _beside_chance(servers_max: int) -> Iterator[Figure]:
     problem = problem_of(thesis(servers_max))
     sizes = np.array([servers_max])
     exact_s = median(cpu_time_s(lambda: capacity(problem, sizes)) for _ in range(ROUNDS))
-    table_s = median(cpu_time_s(lambda: build(TableSpec(AWARE[0], problem))) for _ in range(ROUNDS))
+    table_s = median(cpu_time_s(lambda: size_table(TableSpec(AWARE[0], problem))) for _ in range(ROUNDS))
     chance_s, apart = _capacity_by_chance(servers_max, capacity(problem, sizes)[:, 0])
     steps_s = _steps_by_chance(servers_max)
     least = 1_000.0 if servers_max == 20 else None
@@ -112,7 +112,7 @@ def all_capacities(servers_max: int) -> Used:
 def table(servers_max: int, method: str) -> Used:
     """The sizes of a policy, with all that they need."""
     problem = problem_of(thesis(servers_max), "increasing")
-    return _used(lambda: build(TableSpec(method, problem)))
+    return _used(lambda: size_table(TableSpec(method, problem)))
 
 
 def _used(work: Callable[[], object]) -> Used:
@@ -140,7 +140,7 @@ def _large() -> Iterator[Figure]:
 
 def _decision() -> Iterator[Figure]:
     """What is left to do at a decision point when the table is there."""
-    found = build(TableSpec(AWARE[0], problem_of(thesis(20))))
+    found = size_table(TableSpec(AWARE[0], problem_of(thesis(20))))
     rng = np.random.default_rng(1)
     asked = rng.integers((1, 1, 0), (92, 21, 700), (DECISIONS, 3)).tolist()
     taken_s = cpu_time_s(lambda: [found.size(*each) for each in asked])

@@ -14,6 +14,7 @@ import numpy as np
 from daemons.decision.tables.making import Spec, Table, made, name_of
 from daemons.decision.tables.memory import Remembered
 from daemons.models.deadline.breaches import BreachTable
+from daemons.models.deadline.phase_sizes import PhaseSizeTable
 from daemons.models.deadline.risks import RiskTable
 from daemons.models.deadline.rules import SizeTable
 from shared.runtime.logs import get_logger
@@ -23,13 +24,24 @@ BYTES_MAX = 1 << 30
 MEMORY_BYTES_MAX = 1 << 28
 SUFFIX = ".table"
 _DIGEST_LENGTH = 64
-_KINDS: dict[str, type[Any]] = {"SizeTable": SizeTable, "BreachTable": BreachTable, "RiskTable": RiskTable}
+_KINDS: dict[str, type[Any]] = {
+    "SizeTable": SizeTable,
+    "BreachTable": BreachTable,
+    "RiskTable": RiskTable,
+    "PhaseSizeTable": PhaseSizeTable,
+}
 _ARRAYS = {
     "SizeTable": ("sizes",),
     "BreachTable": ("servers", "jobs", "breach"),
     "RiskTable": ("servers", "jobs", "stay", "once"),
+    "PhaseSizeTable": ("servers", "sizes"),
 }
-_NUMBERS = {"SizeTable": ("servers_min", "delayed", "value_at_0"), "BreachTable": (), "RiskTable": ()}
+_NUMBERS = {
+    "SizeTable": ("servers_min", "delayed", "value_at_0"),
+    "BreachTable": (),
+    "RiskTable": (),
+    "PhaseSizeTable": ("value_at_0",),
+}
 
 
 class TableFiles:

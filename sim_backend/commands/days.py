@@ -35,6 +35,10 @@ COLUMNS = {
     "kwh": "kWh",
     "misses": "jobs late",
     "missed_days": "days missed",
+    "interval": "99 % interval",
+    "impossible_days": "impossible",
+    "foretold_days": "foretold",
+    "alarm_days": "days of alarm",
     "node_starts": "node starts",
     "mean_up": "nodes up",
     "mean_busy": "nodes busy",
@@ -148,7 +152,9 @@ def _row(outcome: DaysOutcome, outcomes: Sequence[DaysOutcome]) -> dict[str, Any
     """What is saved is told against the first of the threshold policy's."""
     base = next((each.cost for each in outcomes if each.policy == BASE), None)
     saved = 1.0 - outcome.cost / base if base else None
-    return outcome.to_json() | {"saved_frac": saved}
+    foretold = sum(each.foretold for each in outcome.missed)
+    interval = [outcome.low_frac, outcome.high_frac]
+    return outcome.to_json() | {"saved_frac": saved, "foretold_days": foretold, "interval": interval}
 
 
 def _for_people(played: Days, values: Mapping[str, Any]) -> RenderableType:
@@ -165,4 +171,6 @@ def _shown(name: str, value: Any) -> str:
         return ""
     if name == "saved_frac":
         return f"{value:.1%}"
+    if name == "interval":
+        return f"{value[0]:.1%} to {value[1]:.1%}"
     return f"{value:.4g}" if isinstance(value, float) else str(value)

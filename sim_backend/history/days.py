@@ -16,6 +16,7 @@ from scipy.optimize import linprog  # type: ignore[import-untyped]
 
 from agents.core.settings import AgentSettings
 from daemons.capacity.swf import SwfJob
+from daemons.models.assurance.intervals import wilson
 from daemons.values.calendar import DailyPeriods
 from daemons.values.records.cluster import CostRecord
 from daemons.values.settings import (
@@ -50,6 +51,7 @@ AUCTION_S = 12 * 3_600.0  # when the prices of the next day become known
 METER_S = 60.0
 REPORT_S = 60.0
 QUEUE = "day"
+CONFIDENCE = 0.99  # of the interval in which the share of missed days lies
 ALARMS = ("promise-in-danger", "deadline-missed", "forecast-left-band", "node-failed", "prices-stale")
 
 
@@ -74,11 +76,31 @@ class Days:
 
 
 @dataclass(frozen=True, slots=True)
+class MissedDay:
+    """A day whose deadline was missed. jobs: late ones. lost_s: how long before the deadline that was certain at the
+    latest: the run time of the longest late job, or the time left at its submission where that was shorter. alarm_s: how
+    long before the deadline the first alarm `promise-in-danger` of the day came (None: none did). impossible: a late job
+    took longer than there was time from its submission on, whoever decides."""
+
+    day: int
+    jobs: int
+    lost_s: float
+    alarm_s: float | None
+    impossible: bool
+
+    @property
+    def foretold(self) -> bool:
+        """Whether the alarm came before the deadline was lost."""
+        return self.alarm_s is not None and self.alarm_s >= self.lost_s
+
+
+@dataclass(frozen=True, slots=True)
 class DaysOutcome:
     """What a policy brought, `removal` being what becomes of jobs on nodes that leave service.
 
     cost in the currency of the prices; metered_*: what the controller's own history says of it. missed_days: deadlines
-    that at least one job missed; node_starts: nodes that were woken; mean_up: nodes that were not asleep, mean_busy: of
+    that at least one job missed, missed: each of them; low_frac, high_frac: their share of all days, Wilson's interval of
+    99 %; impossible_days: deadlines that nobody could have kept; alarm_days: days with `promise-in-danger`. node_starts: nodes that were woken; mean_up: nodes that were not asleep, mean_busy: of
     those with a job; alarms: events by kind.
     """
 
@@ -91,6 +113,11 @@ class DaysOutcome:
     jobs: int
     misses: int
     missed_days: int
+    missed: tuple[MissedDay, ...]
+    low_frac: float
+    high_frac: float
+    impossible_days: int
+    alarm_days: int
     worst_late_s: float
     node_starts: int
     mean_up: float
@@ -101,7 +128,8 @@ class DaysOutcome:
 
     def to_json(self) -> dict[str, Any]:
         """Plain values for `--output json`."""
-        return asdict(self) | {"alarms": dict(self.alarms)}
+        missed = [asdict(each) | {"foretold": each.foretold} for each in self.missed]
+        return asdict(self) | {"alarms": dict(self.alarms), "missed": missed}
 
 
 def days_of(log: Sequence[SwfJob], first_day: int, days: int, service_s: float | None = None, **others: Any) -> Days:
@@ -140,9 +168,10 @@ def run_days(days: Days, policy: str, params: Mapping[str, Any] | None = None) -
     begun_s = perf_s()
     loop = ClosedLoop(_nodes(days), _settings(days, PolicyChoice(policy, params or {})))
     events: Counter[str] = Counter()
+    dangers_s: list[float] = []
     for shell in loop.controllers.values():
         shell.read_prices = _Feed(days).read
-        shell.on_effect = _counting(events)
+        shell.on_effect = _counting(events, dangers_s)
     jobs = list(_jobs(days))
     for job in jobs:
         loop.submit(job)
@@ -152,7 +181,8 @@ def run_days(days: Days, policy: str, params: Mapping[str, Any] | None = None) -
     loop.run_until(end_s)
     metered = [record for record in loop.store.records() if isinstance(record, CostRecord)]
     late_s = [_late_s(loop, job, end_s) for job in jobs]
-    missed = [math.floor(job.submit_s / DAY_S) for job, late in zip(jobs, late_s, strict=True) if late > 0.0]
+    missed = _missed_days(days, np.array(late_s) > 0.0, np.array(dangers_s))
+    low, high = wilson(np.array([len(missed) / days.days]), np.array([float(days.days)]), CONFIDENCE)
     turnarounds_s = [_end_s(loop, job, end_s) - job.submit_s for job in jobs]
     return DaysOutcome(
         policy,
@@ -162,8 +192,13 @@ def run_days(days: Days, policy: str, params: Mapping[str, Any] | None = None) -
         metered_cost=math.fsum(record.cost for record in metered),
         metered_kwh=math.fsum(record.kwh for record in metered),
         jobs=len(jobs),
-        misses=len(missed),
-        missed_days=len(set(missed)),
+        misses=sum(late > 0.0 for late in late_s),
+        missed_days=len(missed),
+        missed=missed,
+        low_frac=float(low[0]),
+        high_frac=float(high[0]),
+        impossible_days=len(set(_day(days)[_too_long(days)].tolist())),
+        alarm_days=len({math.floor((at_s - OPENS_S) / DAY_S) for at_s in dangers_s}),
         worst_late_s=max(0.0, *late_s),
         node_starts=loop.fake_power.starts,
         mean_up=meter.up_s / end_s,
@@ -172,6 +207,37 @@ def run_days(days: Days, policy: str, params: Mapping[str, Any] | None = None) -
         alarms={what: events[what] for what in ALARMS if events[what]},
         wall_s=perf_s() - begun_s,
     )
+
+
+def _day(days: Days) -> NDArray[np.int64]:
+    """int64[jobs]: the day of each job."""
+    return np.asarray(days.submits_s // DAY_S, dtype=np.int64)
+
+
+def _too_long(days: Days) -> NDArray[np.bool_]:
+    """bool[jobs]: took longer than there was time for it."""
+    return np.asarray(days.runs_s > _day(days) * DAY_S + DEADLINE_S - days.submits_s)
+
+
+def _missed_days(days: Days, late: NDArray[np.bool_], dangers_s: Floats) -> tuple[MissedDay, ...]:
+    """Of the days with late jobs, when each was lost and when that was told."""
+    day, too_long = _day(days), _too_long(days)
+    left_s = day * DAY_S + DEADLINE_S - days.submits_s
+    found = []
+    for each in sorted(set(day[late].tolist())):
+        mine = late & (day == each)
+        deadline_s = each * DAY_S + DEADLINE_S
+        told_s = dangers_s[(dangers_s >= each * DAY_S + OPENS_S) & (dangers_s < deadline_s)]
+        found.append(
+            MissedDay(
+                each,
+                int(mine.sum()),
+                lost_s=float(np.minimum(days.runs_s, left_s)[mine].max()),
+                alarm_s=deadline_s - float(told_s.min()) if told_s.size else None,
+                impossible=bool((mine & too_long).any()),
+            )
+        )
+    return tuple(found)
 
 
 def least_cost(days: Days) -> float:
@@ -295,11 +361,13 @@ class _Meter:
         engine.at(engine.now_s + METER_S, SCRIPT_PRIORITY, self.look)
 
 
-def _counting(events: Counter[str]) -> Any:
+def _counting(events: Counter[str], dangers_s: list[float]) -> Any:
     def count(shell: Shell, effect: Effect) -> None:
         del shell
         if isinstance(effect, Publish) and effect.exchange == topology.EVENTS and isinstance(effect.message, Happened):
             events[effect.message.what] += 1
+            if effect.message.what == "promise-in-danger":
+                dangers_s.append(effect.message.at_s)
 
     return count
 

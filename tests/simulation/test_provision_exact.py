@@ -13,7 +13,7 @@ from daemons.capacity.provisioning.problem import period_of, problem_of
 from daemons.models.deadline.evaluation import Evaluation, evaluate
 from daemons.models.deadline.problem import DeadlineProblem
 from daemons.models.deadline.rules import METHODS, TableSpec
-from daemons.models.deadline.tables import build
+from daemons.models.deadline.tables import size_table
 from sim_backend.experiments.provisioning.settings import SHAPES, thesis
 from tests.support.arrivals import poisson_arrivals
 
@@ -40,7 +40,7 @@ def near(estimate: Estimate, exact: float) -> bool:
 def compare(given: PricedScenario, shape: str, names: Sequence[str], runs: int, seed: int) -> list[str]:
     """What differs between exact and played figures."""
     problem: DeadlineProblem = problem_of(given, shape)
-    tables = {name: build(TableSpec(name, problem)) for name in names}
+    tables = {name: size_table(TableSpec(name, problem)) for name in names}
     played = simulate(period_of(problem), poisson_arrivals(given.scenario), tables, runs, seed)
     differing = []
     for name, table in tables.items():
@@ -82,7 +82,7 @@ def test_another_rule_is_found() -> None:
     """Given servers that take half an interval to deploy in one and none in the other, then the comparison says so."""
     given = thesis(confidence=0.95)
     problem = problem_of(given, "increasing")
-    tables = {"cost-aware": build(TableSpec("cost-aware", problem))}
+    tables = {"cost-aware": size_table(TableSpec("cost-aware", problem))}
     played = simulate(period_of(problem), poisson_arrivals(given.scenario), tables, 5_000, 2).outcomes["cost-aware"]
     assert near(played.cost, evaluate(problem, tables["cost-aware"]).expected_server_cost)
     assert not near(played.cost, evaluate(problem, tables["cost-aware"], deploy=0.5).expected_server_cost)

@@ -18,7 +18,7 @@ from daemons.models.deadline.evaluation import Evaluation, evaluate
 from daemons.models.deadline.optimal import optimal
 from daemons.models.deadline.problem import DeadlineProblem
 from daemons.models.deadline.rules import SizeTable, TableSpec
-from daemons.models.deadline.tables import build
+from daemons.models.deadline.tables import size_table
 from shared.base.clock import perf_s
 
 GUARDED = ("cost-aware", "cost-aware-monotone", "cost-aware-fast", "lp")
@@ -134,7 +134,7 @@ def table_of(problem: DeadlineProblem, name: str, guarded: bool = False) -> tupl
     if name == "optimal":
         best = optimal(problem)
         return best.table, best.lower_bound if math.isfinite(best.lower_bound) else None
-    return build(TableSpec(name, problem, guarded and name in GUARDED)), None
+    return size_table(TableSpec(name, problem, guarded and name in GUARDED)), None
 
 
 def why_infeasible(problem: DeadlineProblem) -> str:

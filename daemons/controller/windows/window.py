@@ -155,9 +155,7 @@ class WindowEntry:
 
     def _done(self, speeds: Mapping[str, float], until_s: float = math.inf) -> list[float]:
         """Work of completed jobs, in Mcycles, oldest first."""
-        return [
-            job.mcycles * speeds.get(job.node_type, 1.0) for job in self.record.served if job.finished_s <= until_s
-        ]
+        return [job.mcycles * speeds.get(job.node_type, 1.0) for job in self.record.served if job.finished_s <= until_s]
 
     def service_times(self, running: Sequence[float], speeds: Mapping[str, float]) -> ServiceTimes | None:
         """The distribution of the work of jobs, in Mcycles, by all that is known; None while it is taken for that of

@@ -9,20 +9,19 @@ from typing import Any
 import numpy as np
 
 from daemons.models.deadline.breaches import BreachSpec, BreachTable
+from daemons.models.deadline.phase_sizes import PhaseSizeTable
 from daemons.models.deadline.risks import RiskSpec, RiskTable
 from daemons.models.deadline.rules import SizeTable, TableSpec
 from daemons.models.deadline.tables import build
 
 FORMAT = 1  # goes up when the same inputs make another table, or it is written otherwise
 Spec = TableSpec | BreachSpec | RiskSpec
-Table = SizeTable | BreachTable | RiskTable
+Table = SizeTable | BreachTable | RiskTable | PhaseSizeTable
 
 
 def name_of(spec: Spec) -> str:
     """A file name for what a table depends on."""
-    words = (
-        [spec.method, str(spec.guarded), spec.problem.digest()] if isinstance(spec, TableSpec) else [spec.digest()]
-    )
+    words = [spec.method, str(spec.guarded), spec.problem.digest()] if isinstance(spec, TableSpec) else [spec.digest()]
     return hashlib.sha256(" ".join([str(FORMAT), type(spec).__name__, *words]).encode()).hexdigest()
 
 

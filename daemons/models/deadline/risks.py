@@ -1,9 +1,10 @@
 """The probability of breach where service has phases, as a table: with a size that is never changed, and with a size
 until the next decision and all servers from then on.
 
-By the second a rule that follows other aims is held to its promise. Were all servers taken from now on, the probability
-of breach would be a martingale; a decision adds to it what its size risks beyond the largest one. So the promise is kept
-by who never adds more, over a period, than the promise leaves at its begin, whatever else the decisions are made by.
+By the second a rule that follows other aims is held to its promise. Were all servers taken from now on, the
+probability of breach would be a martingale; a decision adds to it what its size risks beyond the largest one. So the
+promise is kept by decisions that never add more, over a period, than it leaves at the begin, whatever else they are
+made by.
 """
 
 from __future__ import annotations
@@ -117,10 +118,11 @@ def some_sizes(problem: DeadlineProblem) -> Ints:
 
 
 def jobs_max_of(problem: DeadlineProblem) -> int:
-    """Jobs beyond which a deadline is as good as missed: with more than all servers do on the average, and a quarter."""
+    """Jobs beyond which a deadline is as good as missed: a quarter more than all servers do on the average, or far more
+    than are expected."""
     busiest = problem.slots * problem.servers_max * problem.intervals / problem.service
     coming = float(problem.arrivals[:, 0].sum())
-    return max(LEAST_JOBS, math.ceil(min(SLACK * busiest, 4.0 * coming + 8.0 * math.sqrt(busiest) + LEAST_JOBS)))
+    return max(LEAST_JOBS, math.ceil(min(SLACK * busiest, 2.5 * coming + 100.0)))
 
 
 def can_be_built(problem: DeadlineProblem) -> bool:
@@ -128,9 +130,15 @@ def can_be_built(problem: DeadlineProblem) -> bool:
     if problem.phases is None:
         return False
     states = phase_states(problem, jobs_max_of(problem))
-    events = problem.slots * problem.servers_max * max(problem.phases.rates) + float(problem.arrivals[:, 0].max())
-    work = states * some_sizes(problem).size * problem.intervals * (40.0 + 2.0 * events)
+    work = 2.0 * states * some_sizes(problem).size * problem.intervals * events_of(problem)
     return states <= STATES_MAX and work <= WORK_MAX
+
+
+def events_of(problem: DeadlineProblem) -> float:
+    """About how many terms the series of an interval has with all servers; the problem has phases."""
+    assert problem.phases is not None
+    events = problem.slots * problem.servers_max * max(problem.phases.rates) + float(problem.arrivals[:, 0].max())
+    return 30.0 + events + 8.0 * math.sqrt(events)
 
 
 def _sure(kept: Floats) -> Floats:

@@ -29,8 +29,9 @@ PIECES = 8  # moments in an interval at which arrivals are looked at
 
 @dataclass(frozen=True, slots=True)
 class ServiceTimes:
-    """times: float64[m], ascending, of completed jobs, the last one where the tail begins; left: float64[m], probability
-    to take longer than each; tail: mean excess beyond the last. jobs: completed ones; mean, cv: of the distribution."""
+    """times: float64[m], ascending, of completed jobs, the last one where the tail begins; left: float64[m],
+    probability to take longer than each; tail: mean excess beyond the last. jobs: completed ones; mean, cv: of the
+    distribution."""
 
     times: Floats
     left: Floats
@@ -50,8 +51,7 @@ class ServiceTimes:
     def residual(self, ages: Floats, times: Floats) -> Floats:
         """float64[n]: probability that a job of each age (>= 0) takes longer than each further time (>= 0)."""
         ages = np.asarray(ages, dtype=np.float64)
-        beyond = np.maximum(ages, self.times[-1])  # there what is left has no memory
-        far = np.exp(-np.minimum(np.asarray(times) + ages - beyond, 700.0 * self.tail) / self.tail)
+        far = np.exp(-np.minimum(np.asarray(times, dtype=np.float64), 700.0 * self.tail) / self.tail)  # no memory
         now = self.survival(ages)
         near = self.survival(ages + times) / np.where(now > 0.0, now, 1.0)
         return np.asarray(np.where((ages >= self.times[-1]) | (now <= 0.0), far, near))

@@ -2,16 +2,29 @@
 
 from __future__ import annotations
 
+from daemons.models.deadline import phase_sizes
 from daemons.models.deadline.costs import cost_table
 from daemons.models.deadline.lp import lp_table
 from daemons.models.deadline.optimal import optimal_table
+from daemons.models.deadline.phase_sizes import PhaseSizeTable
 from daemons.models.deadline.rules import METHODS, SizeTable, TableSpec
 from daemons.models.deadline.threshold import static_table, threshold_table
 from shared.base.errors import InvalidValue
 
 
-def build(spec: TableSpec) -> SizeTable:
-    """The table that `spec` means. Raises `InvalidValue` for a method that is none of `METHODS`."""
+def build(spec: TableSpec) -> SizeTable | PhaseSizeTable:
+    """The table that `spec` means. Raises `InvalidValue` for a method that is none of `METHODS`, or that has no table
+    of a problem with phases."""
+    problem = spec.problem
+    if problem.phases is not None:
+        if spec.method not in phase_sizes.METHODS:
+            raise InvalidValue("method", spec.method, ", ".join(phase_sizes.METHODS))
+        return phase_sizes.phase_table(spec.method, problem)
+    return size_table(spec)
+
+
+def size_table(spec: TableSpec) -> SizeTable:
+    """As `build`, of a problem with exponential service."""
     problem = spec.problem
     match spec.method:
         case "static":

@@ -12,6 +12,7 @@ import numpy as np
 from daemons.models import node_choice
 from daemons.models.deadline.breaches import without_prices
 from daemons.models.deadline.capacity import breach
+from daemons.models.deadline.phase_sizes import PhaseSizeTable
 from daemons.models.deadline.problem import DeadlineProblem
 from daemons.models.deadline.rules import SizeTable, TableSpec
 from daemons.policies.provisioning.broker import Claim, share
@@ -95,14 +96,24 @@ class Sized:
             code = ReasonCode.BAD_PROFILE if observed.limits.most else ReasonCode.NO_NODES
             return SizeRequest(observed, observed.present if is_open(window) else 0, code, None)
         chances = chances_of(window, problem, table_cache)
-        table = table_cache(self._spec(problem.problem, params))
+        phased = problem.with_phases(self.method)
+        table = table_cache(self._spec(problem.problem if phased is None else phased, params))
         if not is_open(window):
             return SizeRequest(observed, 0, ReasonCode.NOT_YET, None)
-        if not isinstance(table, SizeTable):
+        if not isinstance(table, SizeTable | PhaseSizeTable):
             return SizeRequest(observed, _without_table(observed, problem), ReasonCode.NO_TABLES, chances)
         servers = problem.servers(observed.present)
-        size = table.size(observed.interval, servers, problem.jobs(window.jobs))
-        if table.delayed and size < servers and not memory.wanted_fewer(observed.window):
+        if isinstance(table, PhaseSizeTable):
+            begun = problem.begun(window.begun_s, window.interval_s)
+            size = table.size(observed.interval, servers, window.jobs, begun)
+        else:
+            size = table.size(observed.interval, servers, problem.jobs(window.jobs))
+        if (
+            isinstance(table, SizeTable)
+            and table.delayed
+            and size < servers
+            and not memory.wanted_fewer(observed.window)
+        ):
             size = servers
             memory.want_fewer(observed.window)
         nodes = observed.present if size == servers else problem.nodes(size)
@@ -114,9 +125,10 @@ class Sized:
     def _kept_promise(
         self, observed: ObservedWindow, problem: Posed, nodes: int, memory: Memory, table_cache: TableCache
     ) -> int:
-        """As many nodes, or more: where service has phases, decisions may not add more to the probability of breach than
-        the promise leaves at the begin of the period, and of what is left no more than `SPENT` at a time. Where the
-        promise cannot be kept even so, they may add as much as it allows."""
+        """As many nodes, or more: where service has phases, decisions may not add more to the probability of breach
+        than the promise leaves at the begin of the period, and of what is left no more than `SPENT` at a time. Where
+        the promise cannot be kept even so, they may add as much as it allows. A rule that does not look at prices
+        takes the fewest nodes that keep the promise if nothing is changed any more."""
         window, most = observed.window, observed.limits.reachable
         found = risks_of(window, problem, table_cache)
         if found is None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from daemons.models.deadline import phase_sizes
 from daemons.models.deadline.breaches import without_prices
 from daemons.models.deadline.phases import Phases, counts_by_phase
 from daemons.models.deadline.problem import DeadlineProblem
@@ -41,6 +42,13 @@ class Posed:
         assert of is not None
         assert of.phases is not None
         return counts_by_phase(of.phases, ages_s / interval_s, of.slots * of.servers_max)
+
+    def with_phases(self, method: str) -> DeadlineProblem | None:
+        """The problem with prices and phases; None where a method has no table of it."""
+        if self.phased is None or method not in phase_sizes.METHODS:
+            return None
+        found = replace(self.problem, phases=self.phased.phases, deploy=0.0)
+        return found if phase_sizes.can_be_sized(found) else None
 
     def jobs(self, jobs: int) -> int:
         """The jobs of the problem that so many jobs are, at most."""

@@ -18,7 +18,7 @@ from daemons.models.deadline.capacity import breach, capacity, finish_probabilit
 from daemons.models.deadline.evaluation import Evaluation, evaluate
 from daemons.models.deadline.problem import DeadlineProblem
 from daemons.models.deadline.rules import METHODS, SizeTable, TableSpec
-from daemons.models.deadline.tables import build
+from daemons.models.deadline.tables import size_table
 from shared.base.clock import perf_s
 from sim_backend.experiments.provisioning.probing import capacity_by_chance
 from sim_backend.experiments.provisioning.settings import (
@@ -152,7 +152,7 @@ def _of_thesis(tables: dict[str, SizeTable]) -> dict[str, SizeTable]:
 
 
 def _evaluated(problem: DeadlineProblem, names: tuple[str, ...]) -> dict[str, Evaluation]:
-    return {name: evaluate(problem, build(TableSpec(name, problem))) for name in names}
+    return {name: evaluate(problem, size_table(TableSpec(name, problem))) for name in names}
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,7 +177,7 @@ def play_scaled(servers_max: int, seeds: int) -> Scaled:
     timed("g(pmax)", lambda: capacity(problem, np.array([servers_max])))
     timed("g", lambda: capacity(problem))
     for name in (SIMPLE[0], *AWARE):
-        timed(name, partial(build, TableSpec(name, problem)))
+        timed(name, partial(size_table, TableSpec(name, problem)))
     return Scaled(servers_max, tuple(play_streams(seed, servers_max) for seed in range(seeds)), took_s)
 
 
