@@ -78,9 +78,9 @@ class Days:
 @dataclass(frozen=True, slots=True)
 class MissedDay:
     """A day whose deadline was missed. jobs: late ones. lost_s: how long before the deadline that was certain at the
-    latest: the run time of the longest late job, or the time left at its submission where that was shorter. alarm_s: how
-    long before the deadline the first alarm `promise-in-danger` of the day came (None: none did). impossible: a late job
-    took longer than there was time from its submission on, whoever decides."""
+    latest: the run time of the longest late job, or the time left at its submission where that was shorter. alarm_s:
+    how long before the deadline the first alarm `promise-in-danger` of the day came (None: none did). impossible: a
+    late job took longer than there was time from its submission on, whoever decides."""
 
     day: int
     jobs: int
@@ -99,9 +99,10 @@ class DaysOutcome:
     """What a policy brought, `removal` being what becomes of jobs on nodes that leave service.
 
     cost in the currency of the prices; metered_*: what the controller's own history says of it. missed_days: deadlines
-    that at least one job missed, missed: each of them; low_frac, high_frac: their share of all days, Wilson's interval of
-    99 %; impossible_days: deadlines that nobody could have kept; alarm_days: days with `promise-in-danger`. node_starts: nodes that were woken; mean_up: nodes that were not asleep, mean_busy: of
-    those with a job; alarms: events by kind.
+    that at least one job missed, missed: each of them; low_frac, high_frac: of their share of all days, Wilson's
+    interval of 99 %; impossible_days: deadlines that nobody could have kept; alarm_days: days with `promise-in-danger`.
+    node_starts: nodes that were woken; mean_up: nodes that were not asleep, mean_busy: of those with a job; alarms:
+    events by kind.
     """
 
     policy: str

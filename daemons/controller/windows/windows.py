@@ -38,6 +38,7 @@ class WindowBook:
         self.successors = DependencyGraph(cluster, unit_of_work)
         self.sizes: dict[str, WindowSize] = {}
         self._speeds_mhz: dict[str, float] = {}  # of running jobs
+        self._type_speeds: dict[str, tuple[tuple[ServedJob, ...], dict[str, float]]] = {}  # by window
         self._worth: dict[str, tuple[object, Worth]] = {}  # by window: what it was made of, and the worth
 
     def __bool__(self) -> bool:
@@ -308,10 +309,13 @@ class WindowBook:
 
     def type_speeds(self, entry: WindowEntry) -> dict[str, float]:
         """How fast nodes of each type are for its jobs, against what their clocks say."""
-        served = entry.record.served
-        return type_speeds(
-            [job.mcycles for job in served], [job.node_type for job in served], [job.job_class for job in served]
-        )
+        served, known = entry.record.served, self._type_speeds.get(entry.settings.name)
+        if known is None or known[0] is not served:
+            found = type_speeds(
+                [job.mcycles for job in served], [job.node_type for job in served], [job.job_class for job in served]
+            )
+            known = self._type_speeds[entry.settings.name] = (served, found)
+        return known[1]
 
     def stays(self, job: JobEntry) -> bool:
         """Whether a running job must be left where it is until it is done."""

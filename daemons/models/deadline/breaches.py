@@ -81,6 +81,7 @@ def without_prices(problem: DeadlineProblem, least: int | None = None) -> Deadli
         price=free,
         removal_price=free,
         slots=slots,
+        phases=problem.phases,
     )
 
 

@@ -60,8 +60,8 @@ def phase_table(method: str, problem: DeadlineProblem) -> PhaseSizeTable:
 
     `cost-aware`: the least expected server cost and penalty with sizes that risk no more than the promise allows, or
     little more than the largest. `optimal`: the least for a multiplier on missing the deadline, the smallest one of at
-    most `SOLVES_MAX` with which the promise is kept; where not even all servers keep it, with which they miss it no more
-    often than that and what it allows.
+    most `SOLVES_MAX` with which the promise is kept; where not even all servers keep it, with which it is missed no
+    more often than by them and as often as is allowed besides.
     """
     run = _Sizes(problem)
     if method == "cost-aware":

@@ -27,6 +27,7 @@ CERTAIN = 1e-6  # with a smaller probability of keeping the deadline it is as go
 WORK_MAX = 4e10  # states x sizes x events that a table may take to compute: about two minutes
 SLACK = 1.25
 LEAST_JOBS = 32
+MANY = 3.0  # times as many jobs as are expected
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +43,7 @@ class RiskTable:
 
     def breach(self, interval: int, jobs: float, begun: Floats, servers: Sequence[int]) -> Floats:
         """float64[n]: for each number of servers never changed. begun: probability of the numbers of begun jobs by
-        phase, float64[J..]; sizes and jobs between those of the table: in straight lines."""
+        phase, float64[J..]; sizes and jobs between those of the table: in straight lines; more jobs: 1."""
         return self._mean(self.stay, interval, jobs, begun, servers)
 
     def risk(self, interval: int, jobs: float, begun: Floats, servers: Sequence[int]) -> Floats:
@@ -59,6 +60,8 @@ class RiskTable:
         part = min(max((jobs - int(grid[left])) / span, 0.0), 1.0)
         flat = table[interval].reshape(self.servers.size, -1, len(grid))
         means = begun.ravel() @ (flat[:, :, left] * (1.0 - part) + flat[:, :, right] * part).T
+        if jobs > grid[-1]:
+            means = np.ones_like(means)
         best = np.minimum.accumulate(np.clip(means, 0.0, 1.0))
         return np.interp(np.asarray(servers, dtype=np.float64), self.servers, best)
 
@@ -122,7 +125,7 @@ def jobs_max_of(problem: DeadlineProblem) -> int:
     than are expected."""
     busiest = problem.slots * problem.servers_max * problem.intervals / problem.service
     coming = float(problem.arrivals[:, 0].sum())
-    return max(LEAST_JOBS, math.ceil(min(SLACK * busiest, 2.5 * coming + 100.0)))
+    return max(LEAST_JOBS, math.ceil(min(SLACK * busiest, MANY * coming + 150.0)))
 
 
 def can_be_built(problem: DeadlineProblem) -> bool:

@@ -99,6 +99,10 @@ def provisioned() -> Snapshot:
         *("night", 900.0, 3, 5, 0.0, 7, arrivals, 480.5, 2, 1, 1, 9, 0.9999, 0.1, 2.0),
         rate=odd,
         taken=np.array([0.0, 0.25, 1 / 3])[:count],
+        phase_rates=np.array([1 / 300.0, 1 / 7e3]),
+        phase_goes=np.array([0.1]),
+        begun_s=np.array([1 / 3, 900.0]),
+        unavoidable=0.017,
     )
     prices = PriceView(900.0, np.array([0.1, -0.3, math.nan]), np.array([0.0, -0.0, 1 / 3]), 2, "EUR")
     return replace(made, power=power, windows=(window, replace(window, name="day", opens_s=1 / 3)), prices=prices)
@@ -240,8 +244,14 @@ def test_a_file_without_environments_is_read() -> None:
         plain["schema"] = 2
         del plain["snapshot"]["environments"], plain["snapshot"]["loading"], plain["snapshot"]["migration"]
         del plain["snapshot"]["workloads"]["stays"]
+        _without_phases(plain)
 
-    same(from_bytes(altered(older, provisioned()), "f").request.snapshot, provisioned())
+    windows = tuple(
+        replace(each, phase_rates=np.zeros(0), phase_goes=np.zeros(0), begun_s=np.zeros(0), unavoidable=0.0)
+        for each in provisioned().windows
+    )
+    wanted = replace(provisioned(), windows=windows)
+    same(from_bytes(altered(older, provisioned()), "f").request.snapshot, wanted)
     assert "scheduling" in refused(altered(lambda plain: plain.update(schema=2, scheduling={})))
     assert "scheduling.x.params" in refused(altered(lambda plain: plain.update(scheduling={"x": {"policy": "edf"}})))
 
@@ -257,6 +267,23 @@ def test_an_older_file_is_read() -> None:
         del plain["snapshot"]["workloads"]["queued"], plain["snapshot"]["workloads"]["stays"]
 
     same(from_bytes(altered(older), "f").request.snapshot, example())
+
+
+def _without_phases(plain: dict[str, Any]) -> None:
+    for window in plain["snapshot"]["windows"]:
+        for key in ("phase_rates", "phase_goes", "begun_s", "unavoidable"):
+            del window[key]
+
+
+def test_windows_of_an_older_file_have_no_phases() -> None:
+    """Given a file of schema 6, when it is read, then service times of windows are exponential."""
+
+    def older(plain: dict[str, Any]) -> None:
+        plain["schema"] = 6
+        _without_phases(plain)
+
+    for window in from_bytes(altered(older, provisioned()), "f").request.snapshot.windows:
+        assert (len(window.phase_rates), len(window.begun_s), window.unavoidable) == (0, 0, 0.0)
 
 
 def test_between_cycles_there_is_no_provisioning() -> None:
@@ -295,9 +322,10 @@ nodes.free_cpu_mhz nodes.free_memory_mib nodes.labels nodes.memory_mib nodes.nam
 power.deploy_s power.idle_w power.must_stay power.off_w power.on power.peak_w power.remove_s power.types power.wanted
 prices.added prices.currency prices.interval_s prices.known prices.per_kwh stages.max_mhz stages.memory_mib
 stages.min_mhz stages.work_mcycles web.importance web.max_instances web.max_mhz web.min_instances web.names
-windows.analyser windows.arrivals windows.confidence windows.deploy_s windows.interval windows.interval_s
-windows.intervals windows.jobs windows.name windows.nodes windows.nodes_max windows.nodes_min windows.opens_s
-windows.penalty windows.rate windows.remove_s windows.service_s windows.slots windows.taken windows.weight
+windows.analyser windows.arrivals windows.begun_s windows.confidence windows.deploy_s windows.interval
+windows.interval_s windows.intervals windows.jobs windows.name windows.nodes windows.nodes_max windows.nodes_min
+windows.opens_s windows.penalty windows.phase_goes windows.phase_rates windows.rate windows.remove_s windows.service_s
+windows.slots windows.taken windows.unavoidable windows.weight
 workloads.app workloads.changed_s workloads.desired_start_s workloads.done_mcycles workloads.first_instance
 workloads.first_stage workloads.fixed workloads.goal_s workloads.importance workloads.instances workloads.max_mhz
 workloads.memory_mib workloads.min_mhz workloads.names workloads.needs workloads.not_before_s workloads.queued
@@ -313,7 +341,7 @@ def test_a_new_column_needs_a_new_schema() -> None:
     parts |= {"power": PowerColumns, "windows": WindowView, "prices": PriceView, "environments": EnvironmentColumns}
     parts |= {"loading": LoadingColumns, "migration": MigrationColumns}
     columns = [f"{part}.{each.name}" for part, kind in parts.items() for each in fields(kind)]
-    assert (SCHEMA, sorted(names) + sorted(columns)) == (6, FIELDS.split())
+    assert (SCHEMA, sorted(names) + sorted(columns)) == (7, FIELDS.split())
 
 
 # --- from a live controller ------------------------------------------------------------------------------------------
@@ -450,8 +478,8 @@ def _with_start_s(number: float, plain: dict[str, Any]) -> None:
 
 
 def test_another_schema_is_refused_by_name() -> None:
-    said = refused(altered(lambda plain: plain.update(schema=7)))
-    assert said == "f: has schema 7, saved by program 1.2.3 (expected schema 1 or 2 or 3 or 4 or 5 or 6)"
+    said = refused(altered(lambda plain: plain.update(schema=8)))
+    assert said == "f: has schema 8, saved by program 1.2.3 (expected schema 1 or 2 or 3 or 4 or 5 or 6 or 7)"
 
 
 def test_a_file_that_is_cut_off_is_refused() -> None:

@@ -18,7 +18,10 @@ from daemons.decision.pipeline import run as decide
 from daemons.decision.tables.making import made, name_of, size_bytes
 from daemons.decision.tables.memory import MemoryTables
 from daemons.models.deadline.breaches import BreachSpec, BreachTable
+from daemons.models.deadline.phase_sizes import PhaseSizeTable
+from daemons.models.deadline.phases import fitted
 from daemons.models.deadline.problem import DeadlineProblem
+from daemons.models.deadline.risks import RiskSpec, RiskTable
 from daemons.models.deadline.rules import SizeTable, TableSpec
 from daemons.service.table_files import TableFiles, packed, unpacked
 from daemons.service.table_server import TableServer
@@ -36,7 +39,14 @@ def problem(most: int = 3, **changes: object) -> DeadlineProblem:
 
 
 SIZES = TableSpec("cost-aware", problem())
-SPECS: tuple[Spec, ...] = (SIZES, TableSpec("delayed-threshold", problem()), BreachSpec(problem()))
+PHASED = problem(phases=fitted(0.7, 2.0))
+SPECS: tuple[Spec, ...] = (
+    SIZES,
+    TableSpec("delayed-threshold", problem()),
+    BreachSpec(problem()),
+    RiskSpec(PHASED),
+    TableSpec("optimal", PHASED),
+)
 
 
 @pytest.fixture
@@ -63,6 +73,11 @@ def same(one: object, other: object) -> None:
         assert (one.servers_min, one.delayed, one.value_at_0) == (other.servers_min, other.delayed, other.value_at_0)
     elif isinstance(one, BreachTable) and isinstance(other, BreachTable):
         assert all((getattr(one, name) == getattr(other, name)).all() for name in ("servers", "jobs", "breach"))
+    elif isinstance(one, RiskTable) and isinstance(other, RiskTable):
+        assert all((getattr(one, name) == getattr(other, name)).all() for name in ("servers", "jobs", "stay", "once"))
+    elif isinstance(one, PhaseSizeTable) and isinstance(other, PhaseSizeTable):
+        assert all((getattr(one, name) == getattr(other, name)).all() for name in ("servers", "sizes"))
+        assert one.value_at_0 == other.value_at_0
     else:
         raise AssertionError(one)
 

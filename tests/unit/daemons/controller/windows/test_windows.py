@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import math
 from datetime import UTC, datetime
 
 import numpy as np
 import pytest
 
 from daemons.controller.windows.windows import endangered
+from daemons.models.deadline.phases import Phases
+from daemons.models.deadline.service_times import unavoidable
 from daemons.values.records.cluster import ServedJob
-from daemons.values.settings import Removal
+from daemons.values.settings import Removal, ServiceModel
 from shared.policy_api.decision import ProvisioningDecision, Reason, ReasonCode, WindowSize
-from shared.policy_api.snapshot import WorkloadState
+from shared.policy_api.snapshot import WindowView, WorkloadState
 from shared.protocol.operator_messages import Query
 from shared.values.jobs import Job, Stage
 from shared.values.nodes import Node
 from tests.support import parts
+from tests.support.controller_harness import job
 from tests.support.window_harness import DAY_S, HOUR_S, WindowHarness, night
 
 QUARTER_S = 900.0
@@ -292,6 +296,101 @@ def test_a_raised_service_time_is_lowered_when_short_jobs_follow() -> None:
     desk.entry.change(served=tuple(served))
     desk.pass_time(QUARTER_S)
     assert 1.0 <= desk.entry.record.service_factor < 0.8 * raised
+
+
+# --- run times that are no exponential -------------------------------------------------------------------------------
+
+
+def history(desk: WindowHarness, long_s: float, jobs: int = 200) -> None:
+    """Jobs of earlier periods: one in ten took `long_s`, the others five minutes, in Mcycles of the reference node."""
+    begun_s = desk.entry.record.opens_s - DAY_S
+    rng = np.random.default_rng(5)
+    runs_s = np.where(rng.random(jobs) < 0.1, rng.exponential(long_s, jobs), rng.exponential(300.0, jobs))
+    served = tuple(ServedJob(begun_s + at, float(run_s) * 1_000.0, "", "") for at, run_s in enumerate(runs_s))
+    desk.entry.change(served=served)
+
+
+def harness(**fields: object) -> WindowHarness:
+    desk = WindowHarness(night(**fields))
+    desk.lead()
+    return desk
+
+
+def test_run_times_that_vary_more_have_phases() -> None:
+    """Given a history of short and long jobs, then policies see the phases of service times, whose mean is the one that
+    is counted on, and what run times alone miss."""
+    desk = harness(confidence=0.9)
+    history(desk, 7_200.0)
+    view = desk.view()
+    phases = Phases(tuple(view.phase_rates.tolist()), tuple(view.phase_goes.tolist()))
+    assert phases.mean == pytest.approx(view.service_s)
+    assert phases.cv > 1.5
+    assert 0.0 < view.unavoidable < 1.0
+
+
+@pytest.mark.parametrize(("model", "long_s", "phased"), [("auto", 300.0, False), ("exponential", 7_200.0, False)])
+def test_others_are_taken_for_exponential(model: str, long_s: float, phased: bool) -> None:
+    desk = harness(service=ServiceModel(model))
+    history(desk, long_s)
+    view = desk.view()
+    assert (len(view.phase_rates) > 0, view.unavoidable > 0.0) == (phased, phased)
+
+
+def test_phases_may_be_asked_for() -> None:
+    """Also of what looks like an exponential; of too few jobs there are none."""
+    desk = harness(service=ServiceModel.PHASES)
+    history(desk, 300.0)
+    assert len(desk.view().phase_rates) > 0
+    few = harness(service=ServiceModel.PHASES)
+    history(few, 300.0, jobs=10)
+    assert len(few.view().phase_rates) == 0
+
+
+def test_phases_stand_for_a_period() -> None:
+    """What is learnt in a period changes the next one's, so that tables stay valid."""
+    desk = harness()
+    history(desk, 7_200.0)
+    before = desk.view().phase_goes
+    served = desk.entry.record.served
+    desk.now_s += 60.0
+    desk.entry.change(served=(*served, *(ServedJob(desk.now_s, 9e6, "", "") for _ in range(100))))
+    assert (desk.view().phase_goes == before).all()
+
+
+def test_what_running_jobs_have_had_is_seen() -> None:
+    """Given a job that has run for an hour, then policies see that, and the danger has grown with it."""
+    desk = harness(confidence=0.9)
+    history(desk, 7_200.0)
+    desk.submit("a", work=2e7)
+    desk.pass_time(QUARTER_S)
+    young = desk.view()
+    desk.pass_time(HOUR_S)
+    old = desk.view()
+    assert len(young.begun_s) == len(old.begun_s) == 1
+    assert old.begun_s[0] == pytest.approx(young.begun_s[0] + HOUR_S, rel=0.1)
+    alone = [unavoidable_of(desk, view) for view in (young, old)]
+    assert alone[1] > alone[0]
+
+
+def unavoidable_of(desk: WindowHarness, view: WindowView) -> float:
+    """What the begun jobs alone miss in an hour, by the history."""
+    times = desk.entry.service_times([], {})
+    assert times is not None
+    nothing = np.zeros(0)
+    return unavoidable(times, view.begun_s * 1_000.0, 0, 3.6e6, nothing, nothing)
+
+
+def test_jobs_of_an_open_window_have_its_deadline_as_goal() -> None:
+    """So that a policy that looks at goals weighs them against others; outside of the period they have none."""
+    desk = harness()
+    desk.submit("a")
+    desk.ask_job(job("free"))
+    seen = desk.controller.deciding.builder.build(desk.now_s)
+    goals = dict(zip(seen.workloads.names, seen.workloads.goal_s.tolist(), strict=True))
+    assert goals == {"a": desk.window.deadline_s, "free": math.inf}
+    desk.now_s = desk.window.deadline_s + 60.0
+    seen = desk.controller.deciding.builder.build(desk.now_s)
+    assert set(seen.workloads.goal_s.tolist()) == {math.inf}
 
 
 # --- deadlines and promises ------------------------------------------------------------------------------------------

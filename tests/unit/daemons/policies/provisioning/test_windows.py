@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -13,14 +14,16 @@ from daemons.decision.pipeline import name_of, no_tables
 from daemons.decision.tables.memory import MemoryTables
 from daemons.models.deadline.breaches import BreachSpec
 from daemons.models.deadline.capacity import breach
+from daemons.models.deadline.phases import hyperexponential
 from daemons.models.deadline.rules import TableSpec
 from daemons.policies.provisioning.analysers import BatchDeadline
-from daemons.policies.provisioning.chances import shown
+from daemons.policies.provisioning.chances import risks_of, shown
 from daemons.policies.provisioning.memory import Memory
 from daemons.policies.provisioning.outlay import averages, period_price
+from daemons.policies.provisioning.sized import observed_windows
 from daemons.policies.provisioning.windows import limits_of, posed, removal_prices
 from shared.base.errors import InvalidInput
-from shared.policy_api.decision import ProvisioningDecision, WindowSize
+from shared.policy_api.decision import ProvisioningDecision, ReasonCode, WindowSize
 from shared.policy_api.snapshot import Snapshot, WindowView
 from shared.ports.plugins import find_policy, names, policy_group
 from tests.support.provisioning_cases import INTERVALS, cluster, power, prices, window
@@ -262,6 +265,98 @@ def test_parameters_that_cannot_be_used(name: str, params: dict[str, Any], said:
     with pytest.raises(InvalidInput) as caught:
         find_policy("provisioning", name).check_params(params)
     assert str(caught.value) == said
+
+
+# --- run times that are no exponential -------------------------------------------------------------------------------
+
+LONG = hyperexponential(600.0, 0.1, 3_600.0)
+
+
+def phased(**changes: Any) -> WindowView:
+    """As `window`, whose jobs take 600 s on the mean and one in ten an hour."""
+    return window(
+        **({"phase_rates": np.array(LONG.rates), "phase_goes": np.array(LONG.goes), "confidence": 0.5} | changes)
+    )
+
+
+@pytest.mark.parametrize("name", ["threshold", "delayed-threshold", "cost-aware", "optimal"])
+def test_an_old_job_is_a_danger_that_nodes_do_not_help_against(name: str) -> None:
+    """The longer a job has run the larger is the probability of breach, with every number of nodes."""
+    view = phased(interval=5, jobs=1, arrivals=np.zeros((INTERVALS, 1)))
+    young, old = (size(name, cluster(replace(view, begun_s=np.array([age])))) for age in (10.0, 7_200.0))
+    assert min(old.breach) > max(young.breach) + 0.2
+    assert old.breach[0] == pytest.approx(old.breach[-1], abs=1e-3)
+
+
+@pytest.mark.parametrize("name", BY_TABLE)
+def test_no_decision_risks_more_than_the_promise(name: str) -> None:
+    """Whatever its table says: what is added to the probability of breach beyond that with all nodes is a quarter of
+    what the promise leaves."""
+    for jobs in (1, 4, 8):
+        seen = cluster(phased(interval=3, jobs=jobs, confidence=0.9, begun_s=np.array([300.0])))
+        memory = Memory(None)
+        (observed,) = observed_windows(seen, memory)
+        assert observed.posed is not None
+        found = risks_of(observed.window, observed.posed, TABLE_CACHE)
+        assert found is not None
+        given = size(name, seen)
+        risks = found[1]((given.nodes, 4))
+        left = 0.1 - risks[1] if risks[1] < 0.1 else 0.1
+        assert risks[0] - risks[1] <= 0.25 * left + 1e-5
+
+
+def test_what_is_risked_is_remembered() -> None:
+    """Decisions of a period share what the promise leaves; where nothing is left all nodes stay."""
+    view = phased(interval=3, jobs=4, confidence=0.9, begun_s=np.array([300.0]))
+    policy = find_policy("provisioning", "optimal")
+    _, state = policy.decide(cluster(view), None, {}, TABLE_CACHE)
+    left = state["periods"][0]["risk"]
+    assert 0.0 <= left <= 0.1
+    state["periods"][0]["risk"] = 0.0
+    decision, after = policy.decide(cluster(view), state, {}, TABLE_CACHE)
+    assert after["periods"][0]["risk"] == 0.0
+    (given,) = decision.windows
+    (observed,) = observed_windows(cluster(view), Memory(None))
+    assert observed.posed is not None
+    risks = risks_of(view, observed.posed, TABLE_CACHE)
+    assert risks is not None
+    assert risks[1]((given.nodes, 4)) == pytest.approx([risks[1]((4,))[0]] * 2, abs=1e-5)
+
+
+def test_a_promise_that_no_number_of_nodes_keeps_is_told() -> None:
+    """What run times alone miss is the least that is told, with phases and without."""
+    for view in (phased(unavoidable=0.7), window(unavoidable=0.7)):
+        for name in ("threshold", "optimal", "static"):
+            given = size(name, cluster(view))
+            assert min(given.breach) == pytest.approx(0.7)
+            assert name == "static" or given.reason.code is ReasonCode.OUT_OF_REACH
+
+
+def test_one_phase_is_decided_on_as_an_exponential() -> None:
+    """The fewest nodes that keep the promise, by phases or by the thesis's chain."""
+    for interval, jobs in ((1, 0), (3, 4), (5, 9)):
+        plain = window(interval=interval, jobs=jobs)
+        one = replace(plain, phase_rates=np.array([1.0 / 600.0]))
+        assert size("threshold", cluster(one)).breach == pytest.approx(
+            size("threshold", cluster(plain)).breach, abs=1e-5
+        )
+
+
+def test_phases_that_cannot_be_used_are_left_out() -> None:
+    for rates, goes in (([1.0, math.nan], [0.5]), ([1.0], [0.5]), ([0.0], []), ([1.0, 1.0], [2.0])):
+        view = window(phase_rates=np.array(rates), phase_goes=np.array(goes))
+        found = posed(view, [0.5] * INTERVALS, 4)
+        assert found is not None
+        assert found.phased is None
+
+
+def test_of_too_many_jobs_and_nodes_phases_are_left_out() -> None:
+    """A thousand nodes and five thousand jobs are decided on by the mean, and by what run times alone miss."""
+    arrivals = np.full((INTERVALS, 1), 600.0)
+    view = phased(count=1_000, nodes_max=1_000, jobs=5_000, nodes=500, arrivals=arrivals, unavoidable=0.6)
+    found = posed(view, [0.5] * INTERVALS, 1_000)
+    assert found is not None
+    assert found.phased is None
 
 
 def test_guarded_unless_told_otherwise() -> None:
