@@ -11,7 +11,7 @@ import numpy as np
 from daemons.controller.decide.cycle import DecisionCycle
 from daemons.controller.windows.snapshot import service_s, worth_now
 from daemons.controller.windows.window import WindowEntry
-from daemons.controller.windows.windows import WindowBook, breach_from, endangered
+from daemons.controller.windows.windows import WindowBook, breach_from, danger_words, endangered
 from daemons.models.arrivals import WorkEstimate, count_band
 from daemons.values.calendar import local_text
 from shared.policy_api.decision import WindowSize
@@ -48,6 +48,7 @@ def forecast_row(
         "reason": str(given.reason) if given is not None else None,
         "predicted_cost": given.predicted_cost if given is not None else None,
         "breach": _breach(given, settings.nodes_min),
+        "unavoidable": seen.unavoidable if seen is not None else None,
         "tables": _tables(deciding, given),
         "missed": {"jobs": entry.record.missed, "deadline_at_s": entry.record.missed_s or None},
     }
@@ -96,6 +97,7 @@ def _service(book: WindowBook, entry: WindowEntry, deciding: DecisionCycle) -> R
         "low_s": low_s,
         "high_s": high_s,
         "variation": record.mcycles_cv,
+        "phases": entry.phase_count(book.type_speeds(entry)),
         "jobs_measured": len(record.served),
         "raised_by": record.service_factor,
         "reference_node": worth.reference,
@@ -155,7 +157,7 @@ def window_alarms(book: WindowBook, now_s: float) -> Iterable[tuple[str, str, fl
         size = book.sizes.get(name)
         if entry.is_open(now_s) and record.danger_s is not None:
             chance = endangered(size, entry.settings.nodes_min, entry.settings.confidence) if size else None
-            words = f"misses its deadline with probability {chance:.3g}" if chance is not None else "nodes are too few"
+            words = danger_words(size, chance) if size and chance is not None else "nodes are too few"
             yield "promise-in-danger", name, record.danger_s, f"{entry.jobs_at()} jobs; {words}"
         if record.missed:
             yield "deadline-missed", name, record.missed_s, f"{record.missed} jobs were not done"

@@ -170,6 +170,11 @@ class WindowEntry:
             self._phases = key, self._phases_of(self._done(speeds, self.record.opens_s))
         return self._phases[1]
 
+    def phase_count(self, speeds: Mapping[str, float]) -> int:
+        """How many phases service times have; 1: they are exponential."""
+        found = self.phases(speeds)
+        return 1 if found is None else found.count
+
     def _phases_of(self, done: Sequence[float]) -> Phases | None:
         known = None if self.settings.service is ServiceModel.EXPONENTIAL else service_times(done, ())
         if known is None or known.jobs < JOBS_LEAST:

@@ -351,7 +351,7 @@ class WindowBook:
                     self.unit_of_work.emit(now_s, "promise-kept-again", size.window, f"{size.nodes} nodes are enough")
             elif told_s is None or now_s >= told_s + TOLD_FRAC * self.settings.decide_s:
                 entry.change(danger_s=now_s)
-                words = f"{size.jobs} jobs, {size.nodes} nodes: misses its deadline with probability {breach:.3g}"
+                words = f"{size.jobs} jobs, {size.nodes} nodes: {danger_words(size, breach)}"
                 self.unit_of_work.emit(now_s, "promise-in-danger", size.window, words)
         self.store()
 
@@ -367,6 +367,13 @@ def endangered(size: WindowSize, nodes_min: int, confidence: float) -> float | N
     if short and given > allowed:
         return given
     return size.breach[-1] if size.breach[-1] > allowed else None
+
+
+def danger_words(size: WindowSize, breach: float) -> str:
+    """How likely the deadline is missed, and whether nodes could help against it."""
+    alone = dict(size.reason.numbers).get("unavoidable")
+    words = f"misses its deadline with probability {breach:.3g}"
+    return words if alone is None else f"{words}; run times alone, on any number of nodes, with {alone:.3g}"
 
 
 def breach_from(size: WindowSize, nodes_min: int) -> int:

@@ -68,20 +68,64 @@ def _terms(rate: Floats, events: float) -> tuple[float, int]:
     return excess, math.ceil(float(np.min(exponent / _LOG_CHERNOFF)))
 
 
-class Chain:
+class Uniformised:
+    """What the chains of one problem have in common: its intervals in pieces."""
+
+    def __init__(self, problem: DeadlineProblem) -> None:
+        self.problem = problem
+        self._spans: dict[tuple[int, int, float, float, bool], list[Piece]] = {}
+        order = problem.arrivals.shape[1]
+        powers = np.array([np.pad(leg2poly(row[: i + 1]), (0, order - 1 - i)) for i, row in enumerate(np.eye(order))])
+        self._powers = problem.arrivals @ powers
+
+    def arrivals(self, interval: int, begin: float = 0.0, end: float = 1.0) -> float:
+        """Expected number of arrivals from the moment `begin` to the moment `end` of the interval."""
+        if begin == 0.0 and end == 1.0:
+            return float(self.problem.arrivals[interval, 0])
+        rate = self._rate(interval, begin, end - begin)
+        return max(0.0, float((rate / np.arange(1, rate.size + 1)).sum()))
+
+    def _rate(self, interval: int, begin: float, step: float) -> Floats:
+        return abs(step) * _inserted(self._powers[interval], 2.0 * begin - 1.0, 2.0 * step)
+
+    def _events(self, servers: int, begin: float, end: float) -> float:
+        return self.problem.slots * servers * (end - begin) / self.problem.service
+
+    def _pieces(self, interval: int, servers: int, begin: float, end: float, back: bool) -> list[Piece]:
+        """The span in pieces, in the order of time; `back`: against it, from the end to the begin."""
+        key = (interval, servers, begin, end, back)
+        if key not in self._spans:
+            events = self._events(servers, begin, end)
+            count = max(1, math.ceil((events + self.arrivals(interval, begin, end)) / PIECE_EVENTS))
+            first, span = (end, begin - end) if back else (begin, end - begin)
+            pieces = self._split(interval, first, span, events, count)
+            while max(_terms(piece.rate, piece.events)[0] for piece in pieces) > PIECE_EXCESS:
+                count *= 2
+                pieces = self._split(interval, first, span, events, count)
+            self._spans[key] = pieces
+        return self._spans[key]
+
+    def _split(self, interval: int, first: float, span: float, events: float, count: int) -> list[Piece]:
+        step = span / count
+        pieces = []
+        for place in range(count):
+            rate = self._rate(interval, first + step * place, step)
+            rest = np.cumsum(np.abs(rate[::-1]))[::-1]
+            rate = rate[: max(1, int((rest > NEGLECTED).sum()))]
+            pieces.append(Piece(rate, abs(step), events / count, _terms(rate, events / count)[1]))
+        return pieces
+
+
+class Chain(Uniformised):
     """The jobs 0..jobs_max in the system, interval by interval.
 
     Values above jobs_max are taken to continue in a straight line; probability that moves above it is kept at jobs_max.
     """
 
     def __init__(self, problem: DeadlineProblem, jobs_max: int) -> None:
-        self.problem = problem
+        super().__init__(problem)
         self.jobs_max = jobs_max
         self._factors: dict[tuple[bytes, int, float], Complexes] = {}
-        self._spans: dict[tuple[int, int, float, float, bool], list[Piece]] = {}
-        order = problem.arrivals.shape[1]
-        powers = np.array([np.pad(leg2poly(row[: i + 1]), (0, order - 1 - i)) for i, row in enumerate(np.eye(order))])
-        self._powers = problem.arrivals @ powers
 
     def backward(self, interval: int, values: Floats, servers: Ints, begin: float = 0.0, end: float = 1.0) -> Floats:
         """Expected values at the moment `begin` of the interval of `values` at its moment `end`.
@@ -121,43 +165,6 @@ class Chain:
         result = wide[:, : self.jobs_max + 1]
         result[:, -1] += wide[:, self.jobs_max + 1 :].sum(axis=1)
         return result
-
-    def arrivals(self, interval: int, begin: float = 0.0, end: float = 1.0) -> float:
-        """Expected number of arrivals from the moment `begin` to the moment `end` of the interval."""
-        if begin == 0.0 and end == 1.0:
-            return float(self.problem.arrivals[interval, 0])
-        rate = self._rate(interval, begin, end - begin)
-        return max(0.0, float((rate / np.arange(1, rate.size + 1)).sum()))
-
-    def _rate(self, interval: int, begin: float, step: float) -> Floats:
-        return abs(step) * _inserted(self._powers[interval], 2.0 * begin - 1.0, 2.0 * step)
-
-    def _events(self, servers: int, begin: float, end: float) -> float:
-        return self.problem.slots * servers * (end - begin) / self.problem.service
-
-    def _pieces(self, interval: int, servers: int, begin: float, end: float, back: bool) -> list[Piece]:
-        """The span in pieces, in the order of time; `back`: against it, from the end to the begin."""
-        key = (interval, servers, begin, end, back)
-        if key not in self._spans:
-            events = self._events(servers, begin, end)
-            count = max(1, math.ceil((events + self.arrivals(interval, begin, end)) / PIECE_EVENTS))
-            first, span = (end, begin - end) if back else (begin, end - begin)
-            pieces = self._split(interval, first, span, events, count)
-            while max(_terms(piece.rate, piece.events)[0] for piece in pieces) > PIECE_EXCESS:
-                count *= 2
-                pieces = self._split(interval, first, span, events, count)
-            self._spans[key] = pieces
-        return self._spans[key]
-
-    def _split(self, interval: int, first: float, span: float, events: float, count: int) -> list[Piece]:
-        step = span / count
-        pieces = []
-        for place in range(count):
-            rate = self._rate(interval, first + step * place, step)
-            rest = np.cumsum(np.abs(rate[::-1]))[::-1]
-            rate = rate[: max(1, int((rest > NEGLECTED).sum()))]
-            pieces.append(Piece(rate, abs(step), events / count, _terms(rate, events / count)[1]))
-        return pieces
 
     def _blocks(self, servers: Ints, begin: float, end: float, up: int) -> Iterator[tuple[Ints, int]]:
         """Rows of similar sizes, and how many jobs from which on their servers stay busy all the time."""

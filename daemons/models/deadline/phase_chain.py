@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from daemons.models.deadline.kernels import Chain, Piece, count_bound
+from daemons.models.deadline.kernels import Piece, Uniformised, count_bound
 from daemons.models.deadline.phases import Phases
 from daemons.models.deadline.problem import DeadlineProblem, Floats, Ints
 
@@ -22,20 +22,16 @@ def phase_states(problem: DeadlineProblem, jobs_max: int) -> int:
     return (jobs_max + 1) * (1 if phases is None else (problem.slots * problem.servers_max + 1) ** (phases.count - 1))
 
 
-def chain_of(problem: DeadlineProblem, jobs_max: int) -> Chain:
-    """The chain of a problem: its service is exponential, or has phases."""
-    return Chain(problem, jobs_max) if problem.phases is None else PhaseChain(problem, jobs_max)
-
-
-class PhaseChain(Chain):
+class PhaseChain(Uniformised):
     """States in rows: the last axis is the number of jobs 0..jobs_max, those before it the numbers of jobs in the
     second, third, .. phase, 0 to slots x servers_max each; `jobs`: the number of jobs of each state, float64[S].
 
-    Backward only. A step takes O(S R events) for R rows of S states.
+    A step takes O(S R events) for R rows of S states.
     """
 
     def __init__(self, problem: DeadlineProblem, jobs_max: int) -> None:
-        super().__init__(problem, jobs_max)
+        super().__init__(problem)
+        self.jobs_max = jobs_max
         assert problem.phases is not None
         self.phases: Phases = problem.phases
         most = problem.slots * problem.servers_max
@@ -67,10 +63,6 @@ class PhaseChain(Chain):
                     found = _series(found, leaves, goes, piece)
             result[mine] = found[..., : self.jobs_max + 1]
         return result.reshape(np.shape(values))
-
-    def forward(self, interval: int, mass: Floats, servers: Ints, begin: float = 0.0, end: float = 1.0) -> Floats:
-        """Raise `NotImplementedError`: what a rule brings is computed backward where service has phases."""
-        raise NotImplementedError
 
     def _events(self, servers: int, begin: float, end: float) -> float:
         return self.problem.slots * servers * (end - begin) * max(self.phases.rates)

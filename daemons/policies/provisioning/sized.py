@@ -215,7 +215,14 @@ def _claim(request: SizeRequest) -> Claim:
 def recorded_size(request: SizeRequest, size: int) -> WindowSize:
     """What is recorded of a window that is given `size` reference nodes."""
     window, limits = request.observed.window, request.observed.limits
-    numbers = {"jobs": window.jobs, "interval": window.interval, "present": window.nodes, "wanted": request.nodes}
+    numbers: dict[str, float] = {
+        "jobs": window.jobs,
+        "interval": window.interval,
+        "present": window.nodes,
+        "wanted": request.nodes,
+    }
+    if window.unavoidable > 1.0 - window.confidence:
+        numbers["unavoidable"] = window.unavoidable
     breaches: tuple[float, ...] = ()
     if request.chances is not None:
         listed = shown(window, size, limits.reachable, request.chances)

@@ -9,7 +9,7 @@ import pytest
 from scipy.linalg import expm  # type: ignore[import-untyped]
 
 from daemons.models.deadline.kernels import Chain
-from daemons.models.deadline.phase_chain import PhaseChain, chain_of, phase_states
+from daemons.models.deadline.phase_chain import PhaseChain, phase_states
 from daemons.models.deadline.phases import Phases, fitted
 from daemons.models.deadline.problem import DeadlineProblem, Floats
 
@@ -21,7 +21,7 @@ def problem(phases: Phases | None, mean: float, most: int = 2, **others: object)
     arrivals[:2] = [[1.0, 0.4, 0.1], [0.6, -0.3, 0.0]]
     free = np.zeros(INTERVALS)
     given: dict[str, object] = {"confidence": 0.99, "price": free, "removal_price": free, "phases": phases} | others
-    return DeadlineProblem(arrivals, mean, 1, most, **given)  # type: ignore[arg-type]
+    return DeadlineProblem(arrivals, mean, 1, servers_max=most, **given)  # type: ignore[arg-type]
 
 
 def naive(phases: Phases, servers: int, most: int) -> tuple[Floats, list[tuple[int, ...]]]:
@@ -70,7 +70,7 @@ def test_phases_that_are_an_exponential_bring_what_it_does(interval: int) -> Non
     values = np.random.default_rng(1).uniform(size=41)
     sizes = np.array([1, 2, 2])
     wanted = Chain(problem(None, 0.4), 40).backward(interval, np.tile(values, (3, 1)), sizes)
-    one = chain_of(problem(Phases((2.5,)), 0.4), 40)
+    one = PhaseChain(problem(Phases((2.5,)), 0.4), 40)
     assert one.backward(interval, np.tile(values, (3, 1)), sizes) == pytest.approx(wanted, abs=1e-10)
     two = PhaseChain(problem(Phases((2.5, 9.0), (0.0,)), 0.4), 40)
     rows = two.backward(interval, np.tile(values, (3, 3)), sizes).reshape(3, 3, 41)

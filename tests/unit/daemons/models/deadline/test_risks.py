@@ -26,7 +26,7 @@ def problem(phases: Phases | None, most: int = 3, mean: float = 0.6, **others: o
     arrivals[:4, 0] = 2.0
     price = np.array([3.0, 3.0, 3.0, 3.0, 1.0, 1.0, 1.0, 1.0])
     given: dict[str, object] = {"confidence": 0.9, "price": price, "removal_price": 0.2 * price, "phases": phases}
-    return DeadlineProblem(arrivals, mean, 1, most, **(given | others))  # type: ignore[arg-type]
+    return DeadlineProblem(arrivals, mean, 1, servers_max=most, **(given | others))  # type: ignore[arg-type]
 
 
 LONG = fitted(0.6, 2.5)
