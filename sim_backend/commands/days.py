@@ -77,6 +77,7 @@ SERVICE_MAX_S = 1e7
     help="What becomes of jobs on nodes that leave service; may be given more than once.",
 )
 @click.option("--seed", type=Whole(0), default=0, show_default=True, help="Of the time that nodes take to wake.")
+@click.option("--report-s", type=Number(60.0, 900.0), default=60.0, show_default=True, help="How often nodes report.")
 @output_option
 def days(
     log: Path,
@@ -93,6 +94,7 @@ def days(
     service_s: float | None,
     removals: tuple[str, ...],
     seed: int,
+    report_s: float,
 ) -> None:
     """Play days of a LOG's jobs (SWF), each a whole node for its run time, that are to be done by 7 in the morning."""
     names = [name.strip() for name in policies.split(",") if name.strip()]
@@ -111,6 +113,7 @@ def days(
         confidence=confidence,
         draw=Draw(),
         seed=seed,
+        report_s=report_s,
     )
     outcomes = _play([replace(played, removal=Removal(each)) for each in dict.fromkeys(removals)], names)
     rows = [_row(each, outcomes) for each in outcomes]

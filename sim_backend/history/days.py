@@ -59,7 +59,8 @@ ALARMS = ("promise-in-danger", "deadline-missed", "forecast-left-band", "node-fa
 class Days:
     """What every policy is put to. submits_s, runs_s: of the jobs in order, in seconds since the first midnight; each
     takes a whole node. starts_s, per_kwh: the series of prices. service_s, arrivals_per_day: what is configured.
-    removal: what becomes of running jobs where a node leaves service (batch-provisioning.txt section 6.3, item 5)."""
+    removal: what becomes of running jobs where a node leaves service (batch-provisioning.txt section 6.3, item 5).
+    report_s: how often nodes report, a minute or more; with many nodes less often takes less time to play."""
 
     days: int
     nodes: int
@@ -73,6 +74,7 @@ class Days:
     removal: Removal = Removal.CHECKPOINT
     draw: Draw = field(default_factory=Draw)
     seed: int = 0
+    report_s: float = REPORT_S
 
 
 @dataclass(frozen=True, slots=True)
@@ -304,9 +306,9 @@ def _settings(days: Days, provisioning: PolicyChoice) -> LoopSettings:
         arrivals_per_day=days.arrivals_per_day,
     )
     controller = ControllerSettings(
-        report_s=REPORT_S,
-        reconcile_s=REPORT_S,
-        silent_after_s=3 * REPORT_S,
+        report_s=days.report_s,
+        reconcile_s=days.report_s,
+        silent_after_s=3 * days.report_s,
         probe_s=DAY_S,
         stall_after_s=math.inf,
         limits=Limits(0, 0, 0, 0),
@@ -317,7 +319,7 @@ def _settings(days: Days, provisioning: PolicyChoice) -> LoopSettings:
         windows=(window,),
         prices=PriceSettings(shape="series"),
     )
-    return LoopSettings(controller, AgentSettings(report_s=REPORT_S), costs=COSTS["paper"], seed=days.seed)
+    return LoopSettings(controller, AgentSettings(report_s=days.report_s), costs=COSTS["paper"], seed=days.seed)
 
 
 class _Feed:

@@ -92,20 +92,21 @@ def _view(
         phase_rates=np.array(scaled.rates if scaled is not None else (), dtype=np.float64),
         phase_goes=np.array(scaled.goes if scaled is not None else (), dtype=np.float64),
         begun_s=begun / worth.speed_mhz if worth.speed_mhz > 0.0 else np.zeros(0),
-        unavoidable=_unavoidable(book, entry, begun, arrivals, now_s) if worth.speed_mhz > 0.0 else 0.0,
+        unavoidable=_unavoidable(book, entry, worth.speed_mhz, begun, arrivals, now_s),
     )
 
 
-def _unavoidable(book: WindowBook, entry: WindowEntry, begun: Floats, arrivals: Floats, now_s: float) -> float:
+def _unavoidable(
+    book: WindowBook, entry: WindowEntry, speed_mhz: float, begun: Floats, arrivals: Floats, now_s: float
+) -> float:
     """The probability that run times alone miss the deadline, on any number of nodes; of a window that is not open yet
-    from where it opens; 0 where service times are taken for exponential."""
-    speeds = book.type_speeds(entry)
-    times = entry.service_times(begun.tolist(), speeds)
+    from where it opens; 0 where service times are taken for exponential. speed_mhz: of a job on the reference node;
+    begun: work that begun jobs have got, in Mcycles."""
+    times = entry.service_times(begun.tolist(), book.type_speeds(entry)) if speed_mhz > 0.0 else None
     if times is None:
         return 0.0
-    worth = book.worth(entry, [node for node in book.cluster.nodes.values() if node.inventory is not None])
-    left = max(0.0, entry.record.deadline_s - max(now_s, entry.record.opens_s)) * worth.speed_mhz
-    lengths = entry.interval_s * worth.speed_mhz
+    left = max(0.0, entry.record.deadline_s - max(now_s, entry.record.opens_s)) * speed_mhz
+    lengths = entry.interval_s * speed_mhz
     coming = arrivals[arrivals.shape[0] - min(arrivals.shape[0], round(left / lengths)) :, 0]
     waiting = max(0, entry.jobs_at() - begun.size)
     return unavoidable(times, begun, waiting, left, coming, np.full(coming.size, lengths))

@@ -63,7 +63,8 @@ class WindowEntry:
         self.counts: list[int] = []
         self.arrived_since = 0
         self._stretches: tuple[Stretch, ...] = ()
-        self._phases: tuple[tuple[float, Mapping[str, float]], Phases | None] | None = None
+        self._phases: tuple[float, Phases | None] | None = None  # when the period opens that they are for
+        self._phases_by: tuple[ServedJob, ...] = ()
 
     def change(self, **fields: object) -> None:
         """Change what is kept in the store."""
@@ -163,11 +164,15 @@ class WindowEntry:
         return None if self.phases(speeds) is None else service_times(self._done(speeds), running)
 
     def phases(self, speeds: Mapping[str, float]) -> Phases | None:
-        """The phases of a job's work, in Mcycles, by what was known when the period began, so that tables stay valid;
-        None where it is taken for exponential."""
-        key = (self.record.opens_s, dict(speeds))
-        if self._phases is None or self._phases[0] != key:
-            self._phases = key, self._phases_of(self._done(speeds, self.record.opens_s))
+        """The phases of a job's work, in Mcycles, by what was known when the period began, so that tables stay valid,
+        or as soon in it as enough is known; None where it is taken for exponential."""
+        opens_s = self.record.opens_s
+        if self._phases is None or self._phases[0] != opens_s:
+            self._phases = opens_s, self._phases_of(self._done(speeds, opens_s))
+            self._phases_by = ()
+        if self._phases[1] is None and self._phases_by is not self.record.served:
+            self._phases_by = self.record.served
+            self._phases = opens_s, self._phases_of(self._done(speeds))
         return self._phases[1]
 
     def phase_count(self, speeds: Mapping[str, float]) -> int:

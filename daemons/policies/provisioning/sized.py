@@ -102,25 +102,27 @@ class Sized:
             return SizeRequest(observed, 0, ReasonCode.NOT_YET, None)
         if not isinstance(table, SizeTable | PhaseSizeTable):
             return SizeRequest(observed, _without_table(observed, problem), ReasonCode.NO_TABLES, chances)
-        servers = problem.servers(observed.present)
+        nodes = self._of_table(observed, problem, table)
+        if problem.phased is not None:
+            nodes = self._kept_promise(observed, problem, nodes, memory, table_cache)
+        delayed = isinstance(table, SizeTable) and table.delayed
+        if delayed and nodes < observed.present and not memory.wanted_fewer(window):
+            nodes = observed.present
+            memory.want_fewer(window)
+        cost = table.value_at_0 if window.interval == 0 else None
+        return SizeRequest(observed, nodes, self._code(observed, nodes, chances), chances, cost)
+
+    @staticmethod
+    def _of_table(observed: ObservedWindow, problem: Posed, table: SizeTable | PhaseSizeTable) -> int:
+        """The size by the table, in reference nodes within the limits; no change of units is no change of nodes."""
+        window, servers = observed.window, problem.servers(observed.present)
         if isinstance(table, PhaseSizeTable):
             begun = problem.begun(window.begun_s, window.interval_s)
             size = table.size(observed.interval, servers, window.jobs, begun)
         else:
             size = table.size(observed.interval, servers, problem.jobs(window.jobs))
-        if (
-            isinstance(table, SizeTable)
-            and table.delayed
-            and size < servers
-            and not memory.wanted_fewer(observed.window)
-        ):
-            size = servers
-            memory.want_fewer(observed.window)
         nodes = observed.present if size == servers else problem.nodes(size)
-        nodes = min(max(nodes, observed.limits.least), observed.limits.reachable)
-        nodes = self._kept_promise(observed, problem, nodes, memory, table_cache)
-        cost = table.value_at_0 if window.interval == 0 else None
-        return SizeRequest(observed, nodes, self._code(observed, nodes, chances), chances, cost)
+        return min(max(nodes, observed.limits.least), observed.limits.reachable)
 
     def _kept_promise(
         self, observed: ObservedWindow, problem: Posed, nodes: int, memory: Memory, table_cache: TableCache

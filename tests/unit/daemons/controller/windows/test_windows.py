@@ -357,6 +357,20 @@ def test_phases_stand_for_a_period() -> None:
     assert (desk.view().phase_goes == before).all()
 
 
+def test_phases_are_found_within_the_first_period() -> None:
+    """Where nothing was known before, as soon as enough is, and then they stand."""
+    desk = harness()
+    assert len(desk.view().phase_rates) == 0
+    history(desk, 7_200.0)
+    now = [ServedJob(desk.now_s + 1.0, each.mcycles, "", "") for each in desk.window.served]
+    desk.now_s += 60.0
+    desk.entry.change(served=tuple(now))
+    found = desk.view().phase_goes
+    assert len(found) > 0
+    desk.entry.change(served=(*now, *(ServedJob(desk.now_s, 9e6, "", "") for _ in range(100))))
+    assert (desk.view().phase_goes == found).all()
+
+
 def test_what_running_jobs_have_had_is_seen() -> None:
     """Given a job that has run for an hour, then policies see that, and the danger has grown with it."""
     desk = harness(confidence=0.9)
