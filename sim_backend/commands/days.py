@@ -21,7 +21,7 @@ from daemons.cli.numbers import Number, Whole
 from daemons.cli.output import emit, messages, output_option
 from daemons.drivers.price_feed import PriceFeed
 from daemons.models.deadline.rules import METHODS
-from daemons.values.settings import Draw, Removal
+from daemons.values.settings import Draw, Removal, ServiceModel
 from shared.base.clock import perf_s
 from shared.base.errors import InvalidInput, Problem
 from shared.ports.plugins import find_policy
@@ -78,6 +78,13 @@ SERVICE_MAX_S = 1e7
 )
 @click.option("--seed", type=Whole(0), default=0, show_default=True, help="Of the time that nodes take to wake.")
 @click.option("--report-s", type=Number(60.0, 900.0), default=60.0, show_default=True, help="How often nodes report.")
+@click.option(
+    "--service",
+    type=click.Choice(tuple(each.value for each in ServiceModel)),
+    default=ServiceModel.AUTO.value,
+    show_default=True,
+    help="What run times are taken for.",
+)
 @output_option
 def days(
     log: Path,
@@ -95,6 +102,7 @@ def days(
     removals: tuple[str, ...],
     seed: int,
     report_s: float,
+    service: str,
 ) -> None:
     """Play days of a LOG's jobs (SWF), each a whole node for its run time, that are to be done by 7 in the morning."""
     names = [name.strip() for name in policies.split(",") if name.strip()]
@@ -114,6 +122,7 @@ def days(
         draw=Draw(),
         seed=seed,
         report_s=report_s,
+        service=ServiceModel(service),
     )
     outcomes = _play([replace(played, removal=Removal(each)) for each in dict.fromkeys(removals)], names)
     rows = [_row(each, outcomes) for each in outcomes]

@@ -27,6 +27,7 @@ from daemons.values.settings import (
     PowerSettings,
     PriceSettings,
     Removal,
+    ServiceModel,
     WindowSettings,
 )
 from shared.base.clock import perf_s
@@ -60,7 +61,8 @@ class Days:
     """What every policy is put to. submits_s, runs_s: of the jobs in order, in seconds since the first midnight; each
     takes a whole node. starts_s, per_kwh: the series of prices. service_s, arrivals_per_day: what is configured.
     removal: what becomes of running jobs where a node leaves service (batch-provisioning.txt section 6.3, item 5).
-    report_s: how often nodes report, a minute or more; with many nodes less often takes less time to play."""
+    report_s: how often nodes report, a minute or more; with many nodes less often takes less time to play. service:
+    what run times are taken for."""
 
     days: int
     nodes: int
@@ -75,6 +77,7 @@ class Days:
     draw: Draw = field(default_factory=Draw)
     seed: int = 0
     report_s: float = REPORT_S
+    service: ServiceModel = ServiceModel.AUTO
 
 
 @dataclass(frozen=True, slots=True)
@@ -303,6 +306,7 @@ def _settings(days: Days, provisioning: PolicyChoice) -> LoopSettings:
         nodes_max=days.nodes,
         removal=days.removal,
         service_s=days.service_s,
+        service=days.service,
         arrivals_per_day=days.arrivals_per_day,
     )
     controller = ControllerSettings(

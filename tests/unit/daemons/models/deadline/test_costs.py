@@ -15,7 +15,7 @@ from daemons.models.deadline.evaluation import evaluate
 from daemons.models.deadline.problem import DeadlineProblem
 from daemons.models.deadline.rules import METHODS, SizeTable, TableSpec
 from daemons.models.deadline.shapes import SHAPES
-from daemons.models.deadline.tables import build
+from daemons.models.deadline.tables import size_table
 from shared.base.errors import InvalidValue
 from tests.extent import first
 from tests.support.deadline_cases import INTERVALS, SUBMISSION_END, thesis_problem
@@ -86,7 +86,7 @@ def test_the_cost_aware_rule_misses_by_the_capacity_of_its_own_interval(shape: s
 def test_a_guarded_rule_keeps_the_promise_near_the_least_cost(method: str, shape: str) -> None:
     problem = PROBLEMS[shape]
 
-    done = evaluate(problem, build(TableSpec(method, problem, guarded=True)))
+    done = evaluate(problem, size_table(TableSpec(method, problem, guarded=True)))
 
     assert done.miss_probability <= 1.0 - problem.confidence
     assert LOWER_BOUNDS[shape] < done.expected_server_cost < 1.015 * LOWER_BOUNDS[shape]
@@ -97,9 +97,9 @@ def test_a_guarded_rule_keeps_the_promise_near_the_least_cost(method: str, shape
 def test_cost_of_the_threshold_rules(shape: str) -> None:
     problem = PROBLEMS[shape]
 
-    threshold = evaluate(problem, build(TableSpec("threshold", problem)))
-    delayed = evaluate(problem, build(TableSpec("delayed-threshold", problem)))
-    static = evaluate(problem, build(TableSpec("static", problem)))
+    threshold = evaluate(problem, size_table(TableSpec("threshold", problem)))
+    delayed = evaluate(problem, size_table(TableSpec("delayed-threshold", problem)))
+    static = evaluate(problem, size_table(TableSpec("static", problem)))
 
     assert threshold.expected_server_cost == pytest.approx(THRESHOLD_COSTS[shape], abs=5e-3)
     assert delayed.deployments.events < threshold.deployments.events
@@ -185,7 +185,7 @@ def test_sizes_outside_the_problem_are_refused() -> None:
 def test_every_method_has_a_table(method: str) -> None:
     short = replace(PROBLEMS["uniform"], arrivals=np.full((6, 1), 0.3), price=np.ones(6), removal_price=np.zeros(6))
 
-    table = build(TableSpec(method, short))
+    table = size_table(TableSpec(method, short))
 
     assert table.sizes.shape[:2] == (6, 5)
     assert table.delayed == (method == "delayed-threshold")
@@ -194,7 +194,7 @@ def test_every_method_has_a_table(method: str) -> None:
 
 def test_an_unknown_method_is_refused() -> None:
     with pytest.raises(InvalidValue, match="cost-aware"):
-        build(TableSpec("cheapest", PROBLEMS["uniform"]))
+        size_table(TableSpec("cheapest", PROBLEMS["uniform"]))
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])

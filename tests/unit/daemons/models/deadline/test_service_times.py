@@ -27,7 +27,8 @@ def exponential(count: int, mean: float = 3.0, seed: int = 1) -> list[float]:
 
 def two_kinds(count: int = 600, seed: int = 2) -> list[float]:
     rng = np.random.default_rng(seed)
-    return np.where(rng.random(count) < 0.1, rng.exponential(40.0, count), rng.exponential(1.0, count)).tolist()
+    runs = np.where(rng.random(count) < 0.1, rng.exponential(40.0, count), rng.exponential(1.0, count))
+    return [float(run) for run in runs]
 
 
 def test_nothing_is_known_of_nothing() -> None:

@@ -274,9 +274,8 @@ LONG = hyperexponential(600.0, 0.1, 3_600.0)
 
 def phased(**changes: Any) -> WindowView:
     """As `window`, whose jobs take 600 s on the mean and one in ten an hour."""
-    return window(
-        **({"phase_rates": np.array(LONG.rates), "phase_goes": np.array(LONG.goes), "confidence": 0.5} | changes)
-    )
+    given: dict[str, Any] = {"phase_rates": np.array(LONG.rates), "phase_goes": np.array(LONG.goes), "confidence": 0.5}
+    return window(**(given | changes))
 
 
 @pytest.mark.parametrize("name", ["threshold", "delayed-threshold", "cost-aware", "optimal"])
