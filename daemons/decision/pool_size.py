@@ -177,7 +177,7 @@ class _Judge:
         self._snapshot, self._place, self.base, self.tried = snapshot, place, base, 0
         work = snapshot.workloads
         job = work.app < 0
-        self._goals = job & np.isfinite(work.goal_s) & ~work.queued
+        self._goals = job & np.isfinite(work.goal_s)
         self._free = job & ~self._goals & ~work.queued
         self._apps = ~job
         flows = np.isin(work.app, self._snapshot.flows.app)

@@ -47,13 +47,11 @@ View = Callable[[Query, Cluster, float], Row | Refused]
 @dataclass(frozen=True, slots=True)
 class SnapshotPart:
     """A feature's part of a `Snapshot`. columns: by the field of the snapshot; tuples of several features are joined.
-    fixed: jobs that decisions must leave as they are; queued: jobs whose nodes something else sees to; goals: of
-    jobs that have none of their own, in seconds of the clock."""
+    fixed: jobs that decisions must leave as they are; queued: jobs whose nodes something else sees to."""
 
     columns: Mapping[str, Any] = field(default_factory=dict)
     fixed: Collection[str] = ()
     queued: Collection[str] = ()
-    goals: Mapping[str, float] = field(default_factory=dict)
 
 
 NOTHING: Mapping[Any, Any] = MappingProxyType({})

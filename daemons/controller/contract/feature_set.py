@@ -154,7 +154,6 @@ class FeatureSet:
         columns: dict[str, Any] = {}
         fixed: set[str] = set()
         queued: set[str] = set()
-        goals: dict[str, float] = {}
         for feature in self._asked("columns"):
             part = feature.columns(nodes, jobs, now_s, at_cycle)
             for name, value in part.columns.items():
@@ -166,8 +165,7 @@ class FeatureSet:
                     raise ValueError(f"two features have the columns {name!r}")
             fixed.update(part.fixed)
             queued.update(part.queued)
-            goals.update(part.goals)
-        return SnapshotPart(columns, fixed, queued, goals)
+        return SnapshotPart(columns, fixed, queued)
 
     def decided(self, outcome: DecideOutcome, now_s: float) -> None:
         """Have every feature take note of a decision."""

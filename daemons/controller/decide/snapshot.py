@@ -149,7 +149,7 @@ class SnapshotBuilder:
             ints([entry.revision for entry in jobs]),
             submit_s=floats([job.submit_s for job in specs]),
             desired_start_s=floats([job.desired_start_s for job in specs]),
-            goal_s=floats([part.goals.get(job.name, math.inf) if job.goal_s is None else job.goal_s for job in specs]),
+            goal_s=floats([math.inf if job.goal_s is None else job.goal_s for job in specs]),
             not_before_s=floats([entry.not_before_s for entry in jobs]),
             work_mcycles=floats([job.work_mcycles for job in specs]),
             done_mcycles=floats([entry.done_mcycles for entry in jobs]),

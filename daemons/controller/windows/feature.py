@@ -84,15 +84,13 @@ class WindowsFeature(Feature):
     def columns(
         self, nodes: Sequence[NodeEntry], jobs: Sequence[JobEntry], now_s: float, at_cycle: bool
     ) -> SnapshotPart:
-        """Tell of the windows, which jobs are of an open one or stay where they are for theirs, and its deadline as
-        their goal."""
+        """Tell of the windows, and which jobs are of an open one or stay where they are for theirs."""
         if not self.book:
             return NO_PART
         return SnapshotPart(
             {"windows": window_views(self.book, nodes, now_s, self._expected_s)},
             {entry.job.name for entry in jobs if self.book.stays(entry)},
             {entry.job.name for entry in jobs if self.book.queued(entry, now_s)},
-            {entry.job.name: goal_s for entry in jobs if (goal_s := self.book.goal_s(entry, now_s)) is not None},
         )
 
     def decided(self, outcome: DecideOutcome, now_s: float) -> None:

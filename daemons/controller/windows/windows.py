@@ -327,13 +327,6 @@ class WindowBook:
         window = self.by_queue.get(job.job.queue) if job.job.queue else None
         return window is not None and window.is_open(now_s)
 
-    def goal_s(self, job: JobEntry, now_s: float) -> float | None:
-        """The deadline of a job whose window is open; None for others, and where it was to begin only after that."""
-        if not self.queued(job, now_s):
-            return None
-        deadline_s = self.by_queue[job.job.queue].record.deadline_s
-        return deadline_s if deadline_s > job.job.desired_start_s else None
-
     # --- decisions --------------------------------------------------------------------------------------------------
 
     def decided(self, decision: ProvisioningDecision, now_s: float) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from datetime import UTC, datetime
 
 import numpy as np
@@ -19,7 +18,6 @@ from shared.protocol.operator_messages import Query
 from shared.values.jobs import Job, Stage
 from shared.values.nodes import Node
 from tests.support import parts
-from tests.support.controller_harness import job
 from tests.support.window_harness import DAY_S, HOUR_S, WindowHarness, night
 
 QUARTER_S = 900.0
@@ -392,19 +390,6 @@ def unavoidable_of(desk: WindowHarness, view: WindowView) -> float:
     assert times is not None
     nothing = np.zeros(0)
     return unavoidable(times, view.begun_s * 1_000.0, 0, 3.6e6, nothing, nothing)
-
-
-def test_jobs_of_an_open_window_have_its_deadline_as_goal() -> None:
-    """So that a policy that looks at goals weighs them against others; outside of the period they have none."""
-    desk = harness()
-    desk.submit("a")
-    desk.ask_job(job("free"))
-    seen = desk.controller.deciding.builder.build(desk.now_s)
-    goals = dict(zip(seen.workloads.names, seen.workloads.goal_s.tolist(), strict=True))
-    assert goals == {"a": desk.window.deadline_s, "free": math.inf}
-    desk.now_s = desk.window.deadline_s + 60.0
-    seen = desk.controller.deciding.builder.build(desk.now_s)
-    assert set(seen.workloads.goal_s.tolist()) == {math.inf}
 
 
 # --- deadlines and promises ------------------------------------------------------------------------------------------
