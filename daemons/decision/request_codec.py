@@ -47,15 +47,8 @@ from shared.values.jobs import Constraint, ConstraintKind
 from shared.values.operation_costs import OperationCosts
 from shared.values.web_app import ModelForm
 
-SCHEMA = 6  # goes up with every change of what a snapshot or a request consists of
-SCHEMAS = (
-    1,
-    2,
-    3,
-    4,
-    5,
-    6,
-)  # that can be read; 1: without what provisioning sees; 2: environments; 3: loading; 4: migration; 5: what stays
+SCHEMA = 7  # goes up with every change of what a snapshot or a request consists of
+SCHEMAS = tuple(range(1, SCHEMA + 1))  # that can be read
 BYTES_MAX = 64 << 20  # of the JSON in a file
 NUMBER_MAX = 1e60  # of a finite number, so that products of several are finite too
 PART_LENGTH = 4096  # characters of one string on the bus
@@ -80,7 +73,11 @@ _LATER = {
     4: ("loading",),
     5: ("migration",),
 }  # parts by the schema that brought them
-_LATER_ROWS = {2: ("queued",), 6: ("stays",)}  # truth values of workloads by the schema that brought them: false before
+_LATER_ROWS: Mapping[int, Mapping[type, Mapping[str, bool | float]]] = {
+    2: {WorkloadColumns: {"queued": False}},
+    6: {WorkloadColumns: {"stays": False}},
+    7: {FlowColumns: {"response_factor": 1.0}},
+}  # columns by the schema that brought them, and what they were before
 _NUMBERS = ("now_s", "cycle_s", "reporting_frac", "oldest_report_s", "vm_overhead_mib")
 
 
@@ -364,13 +361,13 @@ class _Reader:
         return float(found)
 
     def _columns(self, where: str, plain: Any, kind: type[T], schema: int) -> T:
-        later = {name for since, rows in _LATER_ROWS.items() if since > schema for name in rows}
+        news = [each.get(kind, {}) for since, each in _LATER_ROWS.items() if since > schema]
+        later = {name: value for rows in news for name, value in rows.items()}
         hints = {name: hint for name, hint in field_hints(kind).items() if name not in later}
         self._keys(where, plain, set(hints))
         made = {name: self._read(f"{where}.{name}", plain[name], hint) for name, hint in hints.items()}
         first, *others = made
-        if kind is WorkloadColumns:
-            made |= {name: np.zeros(len(made[first]), dtype=np.bool_) for name in later}
+        made |= {name: np.full(len(made[first]), value) for name, value in later.items()}
         for name in others:
             if len(made[name]) != len(made[first]):
                 self._fail(f"{where}.{name}", f"has {len(made[name])} rows", f"{len(made[first])}, as {first} has")

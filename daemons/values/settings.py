@@ -3,7 +3,7 @@ file."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from typing import Any, TypeVar, cast
@@ -241,12 +241,14 @@ class WebPlanning:
     """What CPU web applications are given beyond what they use now: a decision plans for the quantile
     `headroom_quantile` (0.5 to below 1) of the load within `horizon_s`, less where jobs are worse off than they are,
     and for working off within `work_off_s` what waits. An instance can use `usable_frac` (0..1) of its CPU before
-    requests pile up."""
+    requests pile up. `known_mhz`: the load in MHz of an application over that time from a moment on, where it is known
+    (an oracle to compare decisions with)."""
 
     headroom_quantile: float = 0.9
     horizon_s: float = 60.0
     work_off_s: float = 10.0
     usable_frac: float = 0.98
+    known_mhz: Callable[[str, float], float] | None = None
 
 
 @dataclass(frozen=True, slots=True)
