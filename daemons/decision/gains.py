@@ -56,8 +56,11 @@ class Gains(Sequence[Gain]):
         return hash(self.names)
 
     def summary(self) -> dict[str, dict[str, float | None]]:
-        """The smallest and the mean utility of each column; None for one without figures."""
-        columns = {"now": self.now, "predicted": self.predicted, "best": self.best, "measured": self.measured}
+        """The smallest and the mean utility of each column; None for one without figures. Once something was measured,
+        those predicted are of the same workloads."""
+        known = ~np.isnan(self.measured)
+        predicted = self.predicted[known] if known.any() else self.predicted
+        columns = {"now": self.now, "predicted": predicted, "best": self.best, "measured": self.measured}
         return {
             "min": {name: _figure(column, np.min) for name, column in columns.items()},
             "mean": {name: _figure(column, np.mean) for name, column in columns.items()},

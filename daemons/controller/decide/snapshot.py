@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -36,11 +38,12 @@ from shared.policy_api.snapshot import (
     InstanceColumns,
     NodeColumns,
     Snapshot,
+    WebColumns,
     WorkloadColumns,
     WorkloadState,
     stage_columns,
 )
-from shared.values.jobs import Job, JobPhase
+from shared.values.jobs import Constraint, ConstraintKind, Job, JobPhase
 from shared.values.nodes import Node, NodeCondition, NodeService
 from shared.values.vms import VmState
 
@@ -60,8 +63,9 @@ class SnapshotBuilder:
         self._facts: tuple[Node, ...] | None = None
         self._static: tuple[np.ndarray, ...] = ()
 
-    def build(self, now_s: float, at_cycle: bool = True) -> Snapshot:
-        """The cluster as it is wanted at `now_s`; `at_cycle`: for a cycle's decision."""
+    def build(self, now_s: float, at_cycle: bool = True, distrusted: frozenset[str] = frozenset()) -> Snapshot:
+        """The cluster as it is wanted at `now_s`; `at_cycle`: for a cycle's decision. distrusted: workloads that get no
+        more than they have, and stay where they are."""
         nodes = [node for node in self.cluster.nodes.values() if node.inventory is not None]
         rows = {node.name: row for row, node in enumerate(nodes)}
         jobs = sorted(
@@ -70,6 +74,8 @@ class SnapshotBuilder:
         part = self._features.columns(nodes, jobs, now_s, at_cycle)
         columns = dict(part.columns)
         apps = {app: row for row, app in enumerate(columns["web"].names)} if "web" in columns else {}
+        if distrusted:
+            part, columns = self._as_they_are(jobs, part, columns, distrusted)
         bound = lacking(self.cluster)
         frozen = {entry.job.name: homes(self.cluster, entry) for entry in jobs} if bound else {}
         in_service = [node for node in nodes if node.service is NodeService.IN_SERVICE]
@@ -90,6 +96,26 @@ class SnapshotBuilder:
             migration=migration_columns(self.cluster, nodes, jobs, now_s),
             **columns,
         )
+
+    @staticmethod
+    def _as_they_are(
+        jobs: list[JobEntry], part: SnapshotPart, columns: dict[str, Any], distrusted: frozenset[str]
+    ) -> tuple[SnapshotPart, dict[str, Any]]:
+        """With nothing to gain for some workloads: those that run keep their nodes, those that do not are left to the
+        decisions between cycles, which take room from nobody, and applications ask for no more CPU."""
+        own = [entry for entry in jobs if (entry.job.app or entry.job.name) in distrusted]
+        idle = {entry.job.name for entry in own if entry.phase is not JobPhase.RUNNING}
+        keeps = [Constraint(ConstraintKind.KEEP, (name,)) for name in sorted(distrusted - idle)]
+        columns["constraints"] = (*columns.get("constraints", ()), *keeps)
+        if "web" in columns:
+            web: WebColumns = columns["web"]
+            held = np.zeros(len(web.names))
+            for entry in own:
+                if entry.job.app in web.names and entry.phase is JobPhase.RUNNING:
+                    held[web.names.index(entry.job.app)] += sum(one.cpu_mhz for one in entry.allotments)
+            capped = np.array([name in distrusted for name in web.names], dtype=np.bool_) & (held > 0.0)
+            columns["web"] = replace(web, max_mhz=np.where(capped, np.minimum(web.max_mhz, held), web.max_mhz))
+        return replace(part, fixed={*part.fixed, *idle}), columns
 
     def _nodes(
         self, nodes: list[NodeEntry], environments: EnvironmentColumns | None, frozen: Mapping[str, tuple[str, ...]]

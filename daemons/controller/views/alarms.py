@@ -18,6 +18,7 @@ def alarms(tables: ViewContext, now_s: float) -> list[Row]:
     found = [*_node_alarms(tables, now_s), *_job_alarms(tables, now_s)]
     found += [_alarm(*each) for each in tables.features.alarms(now_s)]
     found += [_alarm(*each) for each in tables.screening.alarms(now_s)]
+    found += [_alarm(*each) for each in tables.deciding.alarms()]
     trouble, pending = tables.deciding.trouble, tables.deciding.pending
     if trouble is not None:
         found.append(_alarm("decision-trouble", "controller", trouble.at_s, f"{trouble.what}: {trouble.detail}"))
