@@ -1,4 +1,4 @@
-"""The fast path between cycles at 1,000 nodes: everything gathered, shared again and compared, beside its model alone."""
+"""The fast path between cycles at 1,000 nodes: all that is gathered, shared again and compared."""
 
 from __future__ import annotations
 
