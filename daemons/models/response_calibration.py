@@ -15,6 +15,7 @@ from daemons.models.web_utility import FlowUtility
 
 BOUND = 2.0  # the factor lies in 1 / BOUND to BOUND: beyond, something else is wrong
 REACHED = 0.9  # of the bound, as a logarithm: it counts as reached
+MATTERS = 0.05  # of the goal: a model that is off by less is good enough, by whatever factor
 MEMORY_S = 600.0  # after so long a window counts e times less
 PRIOR_S = 120.0  # so many seconds of windows the prior weighs at first
 LOADED_MAX = 0.95  # of the CPU: beyond, a small error of the load is a large one of the time
@@ -24,9 +25,11 @@ _LOG_BOUND = math.log(BOUND)
 
 @dataclass(frozen=True, slots=True)
 class ResponseFactor:
-    """Of one flow. log_sum: sum of log(measured / predicted) over windows, weighted in s; weight_s: sum of weights."""
+    """Of one flow. log_sum: sum of log(measured / predicted) over windows, weighted in s; gap_sum: of (measured -
+    predicted) / goal; weight_s: sum of weights."""
 
     log_sum: float = 0.0
+    gap_sum: float = 0.0
     weight_s: float = PRIOR_S
 
     @property
@@ -35,9 +38,10 @@ class ResponseFactor:
         return math.exp(max(-_LOG_BOUND, min(_LOG_BOUND, self._log)))
 
     @property
-    def at_bound(self) -> bool:
-        """Whether the bound keeps it from being further from 1, or nearly."""
-        return abs(self._log) >= REACHED * _LOG_BOUND
+    def is_wrong(self) -> bool:
+        """Whether the bound keeps it from being further from 1, or nearly, and the goal is about such times: what the
+        network takes is many times the work of a small request, and no matter."""
+        return abs(self._log) >= REACHED * _LOG_BOUND and abs(self.gap_sum / self.weight_s) >= MATTERS
 
     @property
     def _log(self) -> float:
@@ -62,4 +66,9 @@ def observed(
     far = 2.0 * _LOG_BOUND  # no window says more
     log = max(-far, min(far, math.log(measured_s / predicted_s))) if measured_s > 0.0 else -far
     fades, weight_s = math.exp(-window_s / MEMORY_S), window_s * min(1.0, answered / REQUESTS)
-    return ResponseFactor(before.log_sum * fades + log * weight_s, max(before.weight_s * fades + weight_s, 1e-9))
+    gap = max(-1.0, min(1.0, (measured_s - predicted_s) / flow.goal_s))
+    return ResponseFactor(
+        before.log_sum * fades + log * weight_s,
+        before.gap_sum * fades + gap * weight_s,
+        weight_s=max(before.weight_s * fades + weight_s, 1e-9),
+    )

@@ -169,7 +169,7 @@ class WebFeature(Feature):
             if web.unreachable is not None:
                 yield "balancer-unreachable", name, *web.unreachable
             for flow, factor in sorted(web.factors.items()):
-                if factor.at_bound:
+                if factor.is_wrong:
                     yield "web-model-wrong", name, None, _model_wrong(web, flow, factor.value)
             for what, since_s, why in web.health.alarms():
                 yield what, name, since_s, why
