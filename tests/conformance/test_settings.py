@@ -1,0 +1,49 @@
+"""Every key of every file makes a difference that can be seen, by the table in `tests.conformance.settings`.
+
+A key without a row fails, a row without its key too; so does one whose two values, or the same value twice, do not show
+what they should."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from daemons.config.controller import ControllerConfig
+from tests.conformance.settings import controller_core, controller_nodes
+from tests.conformance.settings.keys import keys_of
+from tests.conformance.settings.row import Given, Row
+
+FILES: dict[str, tuple[type[Any], tuple[Row, ...]]] = {
+    "controller": (ControllerConfig, (*controller_core.TABLE, *controller_nodes.TABLE)),
+}
+
+
+def _rows() -> Iterator[Any]:
+    for name, (_, table) in FILES.items():
+        for row in table:
+            yield pytest.param(row, id=f"{name}-{row.key}")
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_every_key_has_a_row(name: str) -> None:
+    cls, table = FILES[name]
+    keys, rows = [*keys_of(cls)], [row.key for row in table]
+    assert [key for key in keys if key not in rows] == [], "keys that nothing shows"
+    assert [key for key in rows if key not in keys] == [], "rows of keys that are not there"
+    assert sorted({*rows}) == sorted(rows), "keys with two rows"
+
+
+@pytest.mark.parametrize("row", [*_rows()])
+def test_a_key_makes_a_difference(row: Row, tmp_path: Path) -> None:
+    one, other = row.texts()
+    assert one != other
+    found = []
+    for index, text in enumerate((one, one, other)):
+        folder = tmp_path / f"{index}"
+        folder.mkdir()
+        found.append(row.harness(Given(text, folder)))
+    assert found[0] == found[1], "what is observed is not of the file alone"
+    assert found[0] != found[2], "the key makes no difference"
