@@ -11,13 +11,28 @@ from typing import Any
 
 import pytest
 
+from agents.service.main import check_config
+from daemons.cli.connection import OperatorConfig
 from daemons.config.controller import ControllerConfig
-from tests.conformance.settings import controller_core, controller_nodes
+from daemons.portal.config import PortalConfig
+from daemons.portal.main import check as check_portal
+from daemons.service.main import check as check_controller
+from shared.config.agent import AgentConfig
+from tests.conformance.settings import controller_core, controller_nodes, daemons
 from tests.conformance.settings.keys import keys_of
 from tests.conformance.settings.row import Given, Row
 
+HERE = {"public_url": "http://127.0.0.1:8443"}
+PROGRAMS = {"hypervisor.driver": "process"}
+
 FILES: dict[str, tuple[type[Any], tuple[Row, ...]]] = {
-    "controller": (ControllerConfig, (*controller_core.TABLE, *controller_nodes.TABLE)),
+    "controller": (
+        ControllerConfig,
+        (*controller_core.TABLE, *controller_nodes.TABLE, *daemons.rows(ControllerConfig, check_controller)),
+    ),
+    "agent": (AgentConfig, (*daemons.rows(AgentConfig, check_config, PROGRAMS),)),
+    "portal": (PortalConfig, (*daemons.rows(PortalConfig, check_portal, HERE),)),
+    "operator": (OperatorConfig, (*daemons.broker_rows(OperatorConfig, {}),)),
 }
 
 
