@@ -14,11 +14,14 @@ import pytest
 from agents.service.main import check_config
 from daemons.cli.connection import OperatorConfig
 from daemons.config.controller import ControllerConfig
+from daemons.manifests.job import JobFile
+from daemons.manifests.load import LoadFile
+from daemons.manifests.web_app import WebFile
 from daemons.portal.config import PortalConfig
 from daemons.portal.main import check as check_portal
 from daemons.service.main import check as check_controller
 from shared.config.agent import AgentConfig
-from tests.conformance.settings import agent, controller_core, controller_nodes, daemons
+from tests.conformance.settings import agent, controller_core, controller_nodes, daemons, jobs, web
 from tests.conformance.settings.keys import keys_of
 from tests.conformance.settings.row import Given, Harness, Row
 
@@ -32,6 +35,9 @@ FILES: dict[str, tuple[type[Any], tuple[Row, ...]]] = {
     ),
     "agent": (AgentConfig, (*agent.TABLE, *daemons.rows(AgentConfig, check_config, PROGRAMS))),
     "portal": (PortalConfig, (*daemons.rows(PortalConfig, check_portal, HERE),)),
+    "job": (JobFile, jobs.TABLE),
+    "load": (LoadFile, jobs.LOADS),
+    "web": (WebFile, web.TABLE),
     "operator": (OperatorConfig, (*daemons.broker_rows(OperatorConfig, {}),)),
 }
 
