@@ -14,6 +14,7 @@ import pytest
 from agents.service.main import check_config
 from daemons.cli.connection import OperatorConfig
 from daemons.config.controller import ControllerConfig
+from daemons.manifests.agreement import AgreementFile
 from daemons.manifests.job import JobFile
 from daemons.manifests.load import LoadFile
 from daemons.manifests.web_app import WebFile
@@ -21,7 +22,7 @@ from daemons.portal.config import PortalConfig
 from daemons.portal.main import check as check_portal
 from daemons.service.main import check as check_controller
 from shared.config.agent import AgentConfig
-from tests.conformance.settings import agent, controller_core, controller_nodes, daemons, jobs, web
+from tests.conformance.settings import agent, agreements, controller_core, controller_nodes, daemons, jobs, web
 from tests.conformance.settings.keys import keys_of
 from tests.conformance.settings.row import Given, Harness, Row
 
@@ -38,6 +39,7 @@ FILES: dict[str, tuple[type[Any], tuple[Row, ...]]] = {
     "job": (JobFile, jobs.TABLE),
     "load": (LoadFile, jobs.LOADS),
     "web": (WebFile, web.TABLE),
+    "agreement": (AgreementFile, agreements.TABLE),
     "operator": (OperatorConfig, (*daemons.broker_rows(OperatorConfig, {}),)),
 }
 
