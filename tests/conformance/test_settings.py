@@ -22,7 +22,7 @@ from daemons.portal.config import PortalConfig
 from daemons.portal.main import check as check_portal
 from daemons.service.main import check as check_controller
 from shared.config.agent import AgentConfig
-from tests.conformance.settings import agent, agreements, controller_core, controller_nodes, daemons, jobs, web
+from tests.conformance.settings import agent, agreements, controller_core, controller_nodes, controller_service, daemons, jobs, web
 from tests.conformance.settings.keys import keys_of
 from tests.conformance.settings.row import Given, Harness, Row
 
@@ -32,7 +32,12 @@ PROGRAMS = {"hypervisor.driver": "process"}
 FILES: dict[str, tuple[type[Any], tuple[Row, ...]]] = {
     "controller": (
         ControllerConfig,
-        (*controller_core.TABLE, *controller_nodes.TABLE, *daemons.rows(ControllerConfig, check_controller)),
+        (
+            *controller_core.TABLE,
+            *controller_nodes.TABLE,
+            *controller_service.TABLE,
+            *daemons.rows(ControllerConfig, check_controller),
+        ),
     ),
     "agent": (AgentConfig, (*agent.TABLE, *daemons.rows(AgentConfig, check_config, PROGRAMS))),
     "portal": (PortalConfig, (*daemons.rows(PortalConfig, check_portal, HERE),)),

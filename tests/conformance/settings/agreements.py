@@ -163,7 +163,7 @@ def idle(given: Given) -> object:
 
 def pressed(given: Given) -> object:
     """It shares nodes with a web environment whose load grows and goes: who has how many, and what becomes of jobs."""
-    other = agreement("front", "web", 3, owner="kim", model="fb", lease_s=600.0, shares=True)
+    other = agreement("front", "web", 3, owner="kim", model="fb", lease_s=600.0)
     provider, own = opened(given, other, nodes=NODES[:4])
     for index in range(5):
         provider.say(SubmitJob(f"s{index}", job(f"j{index}", environment=own.name, memory_mib=3_900, work=5e5)), KIM)
