@@ -75,7 +75,7 @@ def silence(given: Given) -> object:
     submit(harness, job())
     harness.obey()
     harness.wait(120.0, ("n2",))
-    return harness.happened, harness.powers, harness.ask(Query("q", "alarms")).data
+    return harness.happened, harness.powers, harness.ask(Query("q", "status")).data
 
 
 def skew(given: Given) -> object:

@@ -20,6 +20,7 @@ from daemons.drivers.notifiers import make_channels
 from daemons.drivers.power import make_driver
 from daemons.service.main import open_store
 from daemons.store import ActionEntry, Batch, NodeUse, Retention
+from daemons.store.engine import parse_url
 from daemons.store.retention import DAY_S, counted
 from daemons.values.records.cluster import CostRecord
 from daemons.values.records.notifications import NotificationRecord
@@ -41,7 +42,7 @@ from shared.values.web_app import Limits, Serving, WebApp
 from tests.conformance.settings.core import Recorded, led, made
 from tests.conformance.settings.row import Given, Row, shown_by
 from tests.support import parts
-from tests.support.controller_harness import job
+from tests.support.controller_harness import ControllerHarness, job
 from tests.support.environment_cases import agreement
 from tests.support.interference_harness import InterferenceHarness
 from tests.support.store_samples import decision_record, job_record, made_url
@@ -111,7 +112,7 @@ def promised(given: Given) -> object:
     demand = tuple(SlotDemand((0.0, 0.7, 0.2, 0.05, 0.05) if slot % 2 else (0.0, 0.9, 0.1)) for slot in range(24))
     terms = AssuranceTerms((Share(ServiceClass.PREDICTABLE, 6, 0.9),), demand)
     for name, assurance in (("one", terms), ("two", None)):
-        asked = agreement(name, owner="kim", lower=0, model="flb-nub", upper=4, assurance=assurance)
+        asked = agreement(name, owner="kim", lower=0, model="flb-nub", assurance=assurance)
         harness.say(CreateEnvironment(f"c-{name}", asked), "owner.kim")
     one, two = (harness.controller.cluster.environments[name] for name in ("one", "two"))
     assurance = parts.admission(harness.controller).assurance
@@ -137,7 +138,7 @@ def _rows_of(details: Any) -> list[dict[str, Any]]:
 # --- what it tells --------------------------------------------------------------------------------------------------
 
 
-class Telling(Recorded):
+class Telling(ControllerHarness):
     """A controller whose channels answer at once: `sent` is what went out and when. `fails`: they take nothing."""
 
     def __init__(self, *arguments: Any, **settings: Any) -> None:
@@ -169,11 +170,11 @@ def _told(given: Given, fails: bool) -> object:
     harness = made(given, Telling)
     harness.fails = fails
     harness.lead()
-    for index in range(30):
+    for index in range(8):
         harness.ask(SubmitJob(f"s{index}", job(f"j{index}", memory_mib=100)))
     harness.obey()
-    for _ in range(12):
-        harness.wait(60.0, ("n2",))
+    for _ in range(4):
+        harness.wait(100.0, ("n2",))
         harness.wait(60.0, NODES)
     rows = harness.ask(Query("n", "notifications", "")).data["notifications"]
     return harness.sent, [(row["state"], row["tries"]) for row in rows]
@@ -238,7 +239,8 @@ def _unix_server(path: Path, heard: list[str], answer: str | None) -> Iterator[N
             except OSError:
                 return
             with connection, suppress(OSError):
-                heard.append(f"{path.name}: {connection.recv(4096).decode()[:20]}")
+                written = sorted(each.parent.name for each in path.parent.rglob("*.cfg*"))
+                heard.append(f"{path.name}: {connection.recv(4096).decode()[:20]} {written}")
                 if answer is None:
                     ended.wait(5.0)
                 else:
@@ -255,12 +257,12 @@ def _unix_server(path: Path, heard: list[str], answer: str | None) -> Iterator[N
         thread.join(5.0)
 
 
-MASTER = "# programs\n1 master 1 0 [failed: 0] 0d\n# workers\n2 worker 1 0 0d\n# old workers\n"
+MASTER = "# programs\n1 master 0 [failed: 0] 0d\n# workers\n2 worker 1 0 0d\n# old workers\n"
 
 
 def haproxy(given: Given) -> object:
     """HAProxy is told of an application, and does not reload."""
-    return _haproxy(given, "")
+    return _haproxy(given, "Pid: 2\nCan't find backend.\n")
 
 
 def haproxy_hangs(given: Given) -> object:
@@ -285,7 +287,7 @@ def _haproxy(given: Given, answer: str | None) -> object:
                 except TransientError as error:
                     said = str(error)
                 took_s = clock.monotonic_s() - begun_s
-        files = sorted(str(path.relative_to(folder)) for path in folder.rglob("*.cfg*"))
+        files = sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
     finally:
         for path in sorted(folder.rglob("*"), reverse=True):
             path.unlink() if not path.is_dir() else path.rmdir()
@@ -311,6 +313,18 @@ def watched(given: Given) -> object:
     harness.obey()
     harness.wait(120.0, ("n1",))
     return [(at_s, seen[:80]) for at_s, seen in harness.seen if "Watch(" in seen]
+
+
+def unanswered(given: Given) -> object:
+    """An order is never answered: when that is an alarm."""
+    harness = led(given)
+    harness.ask(SubmitJob("s", job()))
+    found = []
+    for _ in range(10):
+        harness.wait(100.0, ("n2",))
+        rows = harness.ask(Query("q", "status")).data["alarms"]
+        found.append([row["what"] for row in rows])
+    return found
 
 
 def woken(given: Given) -> object:
@@ -405,8 +419,7 @@ def password(given: Given) -> object:
     path.chmod(0o600)
     try:
         config = secrets.completed(placed.read(ControllerConfig), path)
-        with closing(open_store(config.store.url, Retention())) as store:
-            return store.engine.url.password
+        return parse_url(config.store.url).password
     except InvalidInput as error:
         return [problem.what for problem in error.problems]
 
@@ -445,7 +458,7 @@ TABLE: tuple[Row, ...] = (
         promised,
         {
             "assurance.police": (True, False),
-            "assurance.surplus": ("best-effort", "reject"),
+            "assurance.surplus": ("best-effort", "rejected"),
             "assurance.head_room": (2.25, 0.0),
             "assurance.windows": ([4], [2]),
             "assurance.timezone": ("UTC", "Asia/Tokyo"),
@@ -468,7 +481,7 @@ TABLE: tuple[Row, ...] = (
     *shown_by(
         told,
         {
-            "notify.rules[].quiet_from": ("00:00", "12:00"),
+            "notify.rules[].quiet_from": ("00:00", "00:04"),
             "notify.rules[].quiet_until": ("00:10", "00:01"),
             "notify.rules[].timezone": ("UTC", "Asia/Tokyo"),
         },
@@ -517,6 +530,7 @@ TABLE: tuple[Row, ...] = (
         program, {"balancer.exec.command": (["/bin/true"], ["/bin/false"])}, EXEC
     ),
     *shown_by(program, {"balancer.exec.limit_s": (1, 20)}, EXEC | {"balancer.exec.command": ["/bin/sleep", "1.1"]}),
+    *shown_by(unanswered, {"timeouts.operation_timeout_s": (600, 300)}, ACTS),
     *shown_by(watched, {"periods.report_s": (5, 10)}, ACTS),
     *shown_by(
         woken, {"power.broadcast": ("127.0.0.1:PORT1", "127.0.0.1:PORT2")}, {"power.driver": "wake-on-lan"}
