@@ -22,7 +22,7 @@ from daemons.portal.config import PortalConfig
 from daemons.portal.main import check as check_portal
 from daemons.service.main import check as check_controller
 from shared.config.agent import AgentConfig
-from tests.conformance.settings import agent, agreements, controller_core, controller_nodes, controller_service, daemons, jobs, web
+from tests.conformance.settings import agent, agreements, controller_core, controller_nodes, controller_service, daemons, jobs, portal, web
 from tests.conformance.settings.keys import keys_of
 from tests.conformance.settings.row import Given, Harness, Row
 
@@ -40,12 +40,12 @@ FILES: dict[str, tuple[type[Any], tuple[Row, ...]]] = {
         ),
     ),
     "agent": (AgentConfig, (*agent.TABLE, *daemons.rows(AgentConfig, check_config, PROGRAMS))),
-    "portal": (PortalConfig, (*daemons.rows(PortalConfig, check_portal, HERE),)),
+    "portal": (PortalConfig, (*portal.TABLE, *daemons.rows(PortalConfig, check_portal, HERE))),
     "job": (JobFile, jobs.TABLE),
     "load": (LoadFile, jobs.LOADS),
     "web": (WebFile, web.TABLE),
     "agreement": (AgreementFile, agreements.TABLE),
-    "operator": (OperatorConfig, (*daemons.broker_rows(OperatorConfig, {}),)),
+    "operator": (OperatorConfig, (*portal.OPERATOR, *daemons.broker_rows(OperatorConfig, {}))),
 }
 
 

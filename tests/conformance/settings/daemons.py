@@ -91,7 +91,7 @@ def broker(cls: type[Any]) -> Callable[[Given], object]:
         def encrypted(connection: socket.socket) -> None:
             with context.wrap_socket(connection, server_side=True) as made:
                 shown_certificate = made.getpeercert(binary_form=True)
-                heard.append(shown_certificate and _which(shown_certificate))
+                heard.append(shown_certificate and which(shown_certificate))
                 plain(made)
 
         with server(plain) as port, server(encrypted) as tls_port:
@@ -109,7 +109,8 @@ def broker(cls: type[Any]) -> Callable[[Given], object]:
     return shown
 
 
-def _which(found: bytes) -> int:
+def which(found: bytes) -> int:
+    """Which of the certificates it is."""
     return [ssl.PEM_cert_to_DER_cert(each.certificate.read_text()) for each in certificates()].index(found)
 
 
@@ -178,7 +179,7 @@ def _answer(port: int) -> object:
             try:
                 with context.wrap_socket(made) as encrypted:
                     found = encrypted.getpeercert(binary_form=True)
-                    return found and _which(found)
+                    return found and which(found)
             except ssl.SSLError:
                 return "plain"
     except OSError:
