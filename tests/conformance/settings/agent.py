@@ -117,7 +117,9 @@ def core(given: Given) -> object:
     kinds = (fx.StartTimer, fx.ProbeInstance, fx.Operate)
     files = sorted(path.name for path in given.folder.rglob("*.journal*"))
     shell._close()
-    return [[repr(effect).replace(boot, "BOOT") for effect in effects if isinstance(effect, kinds)] for effects in said], files
+    return [
+        [repr(effect).replace(boot, "BOOT") for effect in effects if isinstance(effect, kinds)] for effects in said
+    ], files
 
 
 # --- drivers --------------------------------------------------------------------------------------------------------
@@ -231,7 +233,7 @@ class Stubborn:
 
 
 def patience(given: Given) -> object:
-    """A program that does not heed SIGTERM is stopped: whether it is gone after 1.5 s."""
+    """A program that does not heed SIGTERM is stopped: whether it is gone after 2.5 s."""
     keys = given.read(AgentConfig).process
     here = programs.Here("n1", "")
     setting = Setting(INVENTORY, 2000.0, "boot", given.folder, here, keys.programs, keys.stop_limit_s)
@@ -240,7 +242,7 @@ def patience(given: Given) -> object:
     made.begin(replace(_action(0, ActionKind.START), spec=replace(SPEC, arguments=())), 0.0)
     until(lambda: made.poll(0.0))
     made.begin(_action(1, ActionKind.STOP), 0.0)
-    gone = until(lambda: made.poll(0.0), 1.5)
+    gone = until(lambda: made.poll(0.0), 2.5)
     for name in runner.names():
         runner.remove(name)
     made.close()
@@ -337,7 +339,13 @@ def libvirt(*kinds: ActionKind, limit_s: float = LIMIT_S, stuck: bool = False) -
     return shown
 
 
-_POOLS = {"default": "/pool", "other": "/other", "shared": "/shared/volumes", "trimtab-saved": "/saved", "s2": "/saved2"}
+_POOLS = {
+    "default": "/pool",
+    "other": "/other",
+    "shared": "/shared/volumes",
+    "trimtab-saved": "/saved",
+    "s2": "/saved2",
+}
 
 
 def _action(number: int, kind: ActionKind) -> Action:
@@ -381,7 +389,9 @@ def setups(setup: Callable[[Path], Setup]) -> Callable[[Given], object]:
         config = given.read(AgentConfig)
         own = OwnSetups("n1", config.setup, given.folder / "lock", systemd)
         done = own.set_up("u1", "hpc", SetupStep.ACQUIRE, setup(given.folder))
-        there = sorted(str(path.relative_to(given.folder)) for path in given.folder.rglob("*") if "lock" not in path.name)
+        there = sorted(
+            str(path.relative_to(given.folder)) for path in given.folder.rglob("*") if "lock" not in path.name
+        )
         return without(given, (done.ok, done.output, systemd.done, there))
 
     return shown
@@ -481,7 +491,7 @@ TABLE: tuple[Row, ...] = (
         UNITS,
     ),
     *shown_by(account_of, {"process.user": ("nobody", "daemon")}),
-    *shown_by(patience, {"process.stop_limit_s": (1, 20)}, {"process.programs.*.run": ["/bin/true"]}),
+    *shown_by(patience, {"process.stop_limit_s": (1, 20)}, {"process.programs.*.run": ["/bin/true"]}, waits=True),
     *shown_by(group, {"process.cgroup": ("/one", "/two")}),
     *shown_by(
         STARTS,
@@ -526,12 +536,16 @@ TABLE: tuple[Row, ...] = (
         GUEST,
     ),
     *shown_by(
-        libvirt(ActionKind.START, ActionKind.STOP, limit_s=1.5, stuck=True), {"libvirt.stop_limit_s": (1, 30)}, GUEST
+        libvirt(ActionKind.START, ActionKind.STOP, limit_s=2.5, stuck=True),
+        {"libvirt.stop_limit_s": (1, 30)},
+        GUEST,
+        waits=True,
     ),
     *shown_by(
-        libvirt(ActionKind.START, ActionKind.MIGRATE, limit_s=1.5, stuck=True),
+        libvirt(ActionKind.START, ActionKind.MIGRATE, limit_s=2.5, stuck=True),
         {"libvirt.migration.limit_s": (1, 30)},
         GUEST,
+        waits=True,
     ),
     *shown_by(
         setups(lambda _: WIPES),
@@ -541,9 +555,7 @@ TABLE: tuple[Row, ...] = (
         },
         {"setup.wipe": SAYS},
     ),
-    *shown_by(
-        setups(lambda _: WIPES), {"setup.wipe_limit_s": (60, 300)}, {"setup.wipe_units": ["wipe.service"]}
-    ),
+    *shown_by(setups(lambda _: WIPES), {"setup.wipe_limit_s": (60, 300)}, {"setup.wipe_units": ["wipe.service"]}),
     *shown_by(
         setups(lambda _: EXECS),
         {"setup.commands.*.run": (["/bin/echo", "one"], ["/bin/echo", "{step}"])},
@@ -580,7 +592,10 @@ TABLE: tuple[Row, ...] = (
     ),
     *shown_by(probed, {"monitor.commands.*.run": (["/bin/true"], ["/bin/false"])}),
     *shown_by(
-        probed, {"monitor.commands.*.limit_s": (20, 1)}, {"monitor.commands.*.run": ["/bin/sleep", "1.1"]}
+        probed,
+        {"monitor.commands.*.limit_s": (20, 1)},
+        {"monitor.commands.*.run": ["/bin/sleep", "2"]},
+        waits=True,
     ),
     *shown_by(
         standard,

@@ -257,7 +257,7 @@ def packages(given: Given) -> object:
 
 
 def reserved(given: Given) -> object:
-    """Whether it would be let in beside one that has half of all nodes in every other hour; what it may ask for then."""
+    """Whether it would be let in, and what it may ask for then."""
     (given.folder / "one.csv").write_text(_demand(2))
     (given.folder / "two.csv").write_text(_demand(5))
     try:
@@ -386,7 +386,9 @@ TABLE: tuple[Row, ...] = (
     *shown_by(brought, {"setup.command": ("one", "two")}, FILE | {"setup.policy": "exec"}),
     *shown_by(brought, {"setup.limit_s": (60, 300)}, FILE | {"setup.services": ["a.service"]}),
     *shown_by(
-        brought, {"setup.images[].name": ("a", "b"), "setup.images[].sha256": (IMAGES["setup.images[].sha256"], DIGEST)}, IMAGES
+        brought,
+        {"setup.images[].name": ("a", "b"), "setup.images[].sha256": (IMAGES["setup.images[].sha256"], DIGEST)},
+        IMAGES,
     ),
     *shown_by(
         packages,

@@ -273,14 +273,20 @@ TABLE: tuple[Row, ...] = (
     *shown_by(probes, {"periods.probe_s": (2, 9)}),
     *shown_by(silence, {"timeouts.silent_after_s": (15, 45), "timeouts.fence_after_s": (60, 90)}, FENCES),
     *shown_by(skew, {"timeouts.max_skew_s": (2, 9)}, ACTS),
-    *shown_by(gang, {"timeouts.gang_timeout_s": (60, 150)}, ACTS | {"timeouts.action_ttl_s": 600, "limits.actions_per_node": 1}),
+    *shown_by(
+        gang,
+        {"timeouts.gang_timeout_s": (60, 150)},
+        ACTS | {"timeouts.action_ttl_s": 600, "limits.actions_per_node": 1},
+    ),
     *shown_by(one_order, {"timeouts.action_ttl_s": (60, 90)}, ACTS),
     *shown_by(stall, {"timeouts.stall_after_s": (900, 1200)}, ACTS),
     *shown_by(computed, {"timeouts.decide_limit_s": (60, 30)}, ACTS),
     *shown_by(hands_off, {"timeouts.hands_off_s": (300, 900)}, ACTS),
     *shown_by(crowd, {"limits.actions_per_node": (8, 2), "limits.migrations_per_node": (1, 2)}, ACTS),
     *shown_by(
-        four_nodes, {"limits.actions_total": (64, 3)}, ACTS | {"limits.actions_per_node": 3, "limits.migrations_total": 1}
+        four_nodes,
+        {"limits.actions_total": (64, 3)},
+        ACTS | {"limits.actions_per_node": 3, "limits.migrations_total": 1},
     ),
     *shown_by(four_nodes, {"limits.migrations_total": (1, 2)}, ACTS),
     *shown_by(

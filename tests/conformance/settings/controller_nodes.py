@@ -20,13 +20,11 @@ from shared.protocol.messages import GoToSleep, Message, SetUpAnswer, SetUpNode,
 from shared.protocol.operator_messages import (
     ActivateEnvironment,
     CreateEnvironment,
-    HoldJob,
     Query,
     SubmitJob,
     SubmitWeb,
 )
 from shared.values.host_setup import Setup, SetupPolicy
-from shared.values.jobs import Job, Stage
 from shared.values.nodes import NodeSample, PowerOperation
 from shared.values.web_app import Flow, FlowSample, WebApp
 from tests.conformance.settings.core import Recorded, made
@@ -194,7 +192,10 @@ def series(given: Given) -> object:
     rows = ["at,price,tariff"]
     rows += [f"1970-01-{day:02}T{hour:02}:00,{hour / 10:g},{hour}" for day in (1, 2, 3) for hour in range(24)]
     for name, factor in (("one.csv", 1), ("two.csv", 2)):
-        lines = [rows[0], *(f"{r.split(',')[0]},{float(r.split(',')[1]) * factor:g},{r.split(',')[2]}" for r in rows[1:])]
+        lines = [
+            rows[0],
+            *(f"{r.split(',')[0]},{float(r.split(',')[1]) * factor:g},{r.split(',')[2]}" for r in rows[1:]),
+        ]
         (given.folder / name).write_text("\n".join(lines) + "\n")
     return costs(Given(given.text.replace("/FOLDER", str(given.folder)), given.folder))
 
@@ -302,7 +303,7 @@ def driven(given: Given) -> object:
 
 
 def slow_program(given: Given) -> object:
-    """A program of the driver that takes more than a second."""
+    """A program of the driver that takes two seconds."""
     config = given.read(ControllerConfig)
     return make_driver(config.power).operate(PowerOperation.FENCE, "n1", ())
 
@@ -385,7 +386,9 @@ TABLE: tuple[Row, ...] = (
     ),
     *shown_by(costs, {"power.draw.*.curve_w": ([100, 200], [100, 190, 200])}, HOSTS),
     *shown_by(
-        costs, {"prices.ratio": (3, 5), "prices.timezone": ("UTC", "Asia/Tokyo")}, HOSTS | {"prices.shape": "increasing"}
+        costs,
+        {"prices.ratio": (3, 5), "prices.timezone": ("UTC", "Asia/Tokyo")},
+        HOSTS | {"prices.shape": "increasing"},
     ),
     *shown_by(
         series,
@@ -425,7 +428,10 @@ TABLE: tuple[Row, ...] = (
         {"power.driver": "exec"} | {f"power.exec.{name}": PROGRAM for name in ("wake", "link", "delink")},
     ),
     *shown_by(
-        slow_program, {"power.exec.limit_s": (1, 20)}, {"power.driver": "exec", "power.exec.fence": ["/bin/sleep", "1.1"]}
+        slow_program,
+        {"power.exec.limit_s": (1, 20)},
+        {"power.driver": "exec", "power.exec.fence": ["/bin/sleep", "2"]},
+        waits=True,
     ),
     *shown_by(setups, {"setup.tries": (1, 3)}, {"automation.level": "auto", "policies.placement": "first-fit"}),
 )

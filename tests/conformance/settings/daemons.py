@@ -1,4 +1,4 @@
-"""Keys that the files of all daemons have: the broker, metrics, logs. Each daemon's file is read as its process does."""
+"""Keys that the files of all daemons have: the broker, metrics, logs; read as the daemon's process does."""
 
 from __future__ import annotations
 
@@ -145,16 +145,18 @@ def metrics(cls: type[Any], check: Check) -> Callable[[Given], object]:
     """Where metrics are served, and with which certificate; or why they could not be."""
 
     def shown(given: Given) -> object:
-        config = read_as(filled(given, **{f":PORT_{name}": f":{port}" for name, port in zip(_NAMES, _PORTS, strict=True)}), cls)
+        ports = (_free_port(), _free_port())
+        words = {f":PORT_{name}": f":{port}" for name, port in zip(("ONE", "TWO"), ports, strict=True)}
+        config = read_as(filled(given, **words), cls)
         try:
             check(config)
         except InvalidInput as error:
             return [problem.where for problem in error.problems]
-        served = MetricsServer(config.metrics, registry_of(lambda: []))
+        served = MetricsServer(config.metrics, registry_of(list))
         served.start()
         try:
             assert served.wait(CONNECT_S)
-            return [_answer(port) for port in _PORTS]
+            return [_answer(port) for port in ports]
         finally:
             served.stop()
 
@@ -164,10 +166,6 @@ def metrics(cls: type[Any], check: Check) -> Callable[[Given], object]:
 def _free_port() -> int:
     with socket.create_server(("127.0.0.1", 0)) as made:
         return int(made.getsockname()[1])
-
-
-_NAMES = ("ONE", "TWO")
-_PORTS = (_free_port(), _free_port())
 
 
 def _answer(port: int) -> object:
@@ -189,14 +187,14 @@ def _answer(port: int) -> object:
 def metrics_rows(cls: type[Any], check: Check, beside: Mapping[str, Any]) -> Iterator[Row]:
     """Rows of `[metrics]`."""
     shown = metrics(cls, check)
-    yield from shown_by(shown, {"metrics.listen": ("127.0.0.1:PORT_ONE", "127.0.0.1:PORT_TWO")}, beside)
+    yield from shown_by(shown, {"metrics.listen": ("127.0.0.1:PORT_ONE", "127.0.0.1:PORT_TWO")}, beside, waits=True)
     files = {
         "metrics.listen": "127.0.0.1:PORT_ONE",
         "metrics.certificate_file": "/CERT_ONE",
         "metrics.key_file": "/KEY_ONE",
     }
     keys = {"metrics.certificate_file": ("/CERT_ONE", "/CERT_TWO"), "metrics.key_file": ("/KEY_ONE", "/KEY_TWO")}
-    yield from shown_by(shown, keys, files | beside)
+    yield from shown_by(shown, keys, files | beside, waits=True)
 
 
 # --- logs -----------------------------------------------------------------------------------------------------------
@@ -214,7 +212,9 @@ def logged(cls: type[Any]) -> Callable[[Given], object]:
                 getattr(log, name)(name)
         configure()
         structlog.reset_defaults()
-        return [json.loads(line)["event"] if line.startswith("{") else line[24:40] for line in said.getvalue().splitlines()]
+        return [
+            json.loads(line)["event"] if line.startswith("{") else line[24:40] for line in said.getvalue().splitlines()
+        ]
 
     return shown
 
@@ -224,5 +224,3 @@ def rows(cls: type[Any], check: Check, beside: Mapping[str, Any] | None = None) 
     yield from broker_rows(cls, beside or {})
     yield from metrics_rows(cls, check, beside or {})
     yield from shown_by(logged(cls), {"log.level": ("info", "error"), "log.format": ("json", "console")}, beside or {})
-
-

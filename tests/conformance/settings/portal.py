@@ -69,9 +69,7 @@ def placed(given: Given) -> Given:
 def site(given: Given) -> Iterator[Scene]:
     """The portal, as `daemons.portal.main.Process` makes it, over a simulated cluster of one node."""
     config = read_as(placed(given), PortalConfig)
-    loop = ClosedLoop(
-        [Node("n1", 4, 1_000.0, memory_mib=4_000)], LoopSettings(ControllerSettings(), epoch_s=1.7e9)
-    )
+    loop = ClosedLoop([Node("n1", 4, 1_000.0, memory_mib=4_000)], LoopSettings(ControllerSettings(), epoch_s=1.7e9))
     loop.run_until(5.0)
     controller_client = SimDesk(loop)
     clock: Any = controller_client
@@ -216,9 +214,12 @@ def encrypted(given: Given) -> object:
 
     client = ssl.create_default_context()
     client.check_hostname, client.verify_mode = False, ssl.CERT_NONE
-    with tcp_server(serve) as port, socket.create_connection(("127.0.0.1", port), 5.0) as made:
-        with client.wrap_socket(made) as each:
-            return which_certificate(each.getpeercert(binary_form=True) or b"")
+    with (
+        tcp_server(serve) as port,
+        socket.create_connection(("127.0.0.1", port), 5.0) as made,
+        client.wrap_socket(made) as each,
+    ):
+        return which_certificate(each.getpeercert(binary_form=True) or b"")
 
 
 def password(given: Given) -> object:
@@ -255,7 +256,8 @@ def what_ifs(given: Given) -> object:
         made.start(RunRequest(WhatIfKind.SIMULATE, 0.0, 3_600.0))
     SystemClock().sleep(0.3)
     states = sorted(run.state.value for run in made.all())
-    limits = sorted({each.interval for each in threading.enumerate() if isinstance(each, threading.Timer)})
+    timers = [each for each in threading.enumerate() if isinstance(each, threading.Timer)]
+    limits = {each.interval for each in timers if each.function == made._out_of_time}
     made.close()
     return states, limits, sorted(path.name for path in given.folder.iterdir() if path.is_dir())
 

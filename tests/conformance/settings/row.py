@@ -41,13 +41,15 @@ Harness = Callable[[Given], object]
 @dataclass(frozen=True, slots=True)
 class Row:
     """`key` with two values, beside other keys. `harness` gives what is observed of a file's text: of one text always
-    the same, of the two texts something else."""
+    the same, of the two texts something else. `waits`: it is real time that shows it, so that it is better looked at
+    beside others."""
 
     key: str
     one: Any
     other: Any
     harness: Harness
     beside: Mapping[str, Any] = field(default_factory=dict)
+    waits: bool = False
 
     def texts(self) -> tuple[str, str]:
         """The file with each of the two values."""
@@ -62,11 +64,15 @@ class Row:
 
 
 def shown_by(
-    harness: Harness, values: Mapping[str, tuple[Any, Any]], beside: Mapping[str, Any] | None = None
+    harness: Harness,
+    values: Mapping[str, tuple[Any, Any]],
+    beside: Mapping[str, Any] | None = None,
+    *,
+    waits: bool = False,
 ) -> Iterator[Row]:
     """Rows of keys that one harness shows."""
     for key, (one, other) in values.items():
-        yield Row(key, one, other, harness, beside or {})
+        yield Row(key, one, other, harness, beside or {}, waits)
 
 
 def _put(table: dict[str, Any], key: str, value: Any) -> None:

@@ -262,7 +262,12 @@ TABLE: tuple[Row, ...] = (
     *shown_by(begins_ill, {"probe.grace_s": (0, 60)}, PROBED),
     *shown_by(
         probed,
-        {"probe.kind": ("http", "tcp"), "probe.port": (1111, 2222), "probe.path": ("/", "/health"), "probe.limit_s": (2, 0.05)},
+        {
+            "probe.kind": ("http", "tcp"),
+            "probe.port": (1111, 2222),
+            "probe.path": ("/", "/health"),
+            "probe.limit_s": (2, 0.05),
+        },
         PROBED | {"probe.port": 1111},
     ),
     *shown_by(probed, {"probe.command": ("yes", "no")}, FLOW | {"probe.kind": "command"}),
