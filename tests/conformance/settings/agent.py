@@ -63,14 +63,13 @@ def without(given: Given, found: object) -> object:
     return repr(found).replace(str(given.folder), "/FOLDER")
 
 
-def until(ready: Callable[[], object], limit_s: float = LIMIT_S, step: Callable[[], object] = lambda: None) -> bool:
+def until(ready: Callable[[], object], limit_s: float = LIMIT_S) -> bool:
     """Wait for something; whether it came."""
     clock = SystemClock()
     end_s = clock.monotonic_s() + limit_s
     while not ready():
         if clock.monotonic_s() > end_s:
             return False
-        step()
         clock.sleep(0.002)
     return True
 
@@ -103,7 +102,17 @@ def core(given: Given) -> object:
     node_name = own_name(config)
     boot = agent.boot_id
     probe = Probe(ProbeKind.TCP, 80, period_s=2.0, grace_s=0.0)
-    action = Action("a1", ActionKind.SUSPEND, node_name, "j#3", 1, boot, 160.0, expects=1, generation=1)
+    action = Action(
+        "a1",
+        ActionKind.SUSPEND,
+        node_name,
+        vm="j#3",
+        term=1,
+        boot_id=boot,
+        expires_at_s=160.0,
+        expects=1,
+        generation=1,
+    )
     said = [
         agent.start(now_s),
         agent.handle(fx.Observed(NodeSample(), (status,), INVENTORY), now_s),
@@ -273,7 +282,16 @@ def _bare(value: Any) -> Any:
     return value._inner if isinstance(value, Heard) else value
 
 
-_NOTED = ("open", "setKeepAlive", "defineXML", "defineXMLFlags", "createXML", "createXMLFrom", "save", "saveFlags")
+_NOTED: tuple[str, ...] = (
+    "open",
+    "setKeepAlive",
+    "defineXML",
+    "defineXMLFlags",
+    "createXML",
+    "createXMLFrom",
+    "save",
+    "saveFlags",
+)
 _NOTED += ("migrateToURI3", "migrateSetMaxDowntime", "destroyFlags", "setSchedulerParametersFlags")
 TEMPLATE = """
 <domain type="qemu"><name>x</name><memory unit="MiB">{memory_mib}</memory><vcpu>{vcpus}</vcpu>
@@ -314,6 +332,18 @@ def libvirt(*kinds: ActionKind, limit_s: float = LIMIT_S, stuck: bool = False) -
                 except libvirtError as problem:
                     raise Unavailable(str(problem), broken=True) from None
 
+        def answer() -> list[Any]:
+            answers: list[Any] = []
+
+            def look() -> bool:
+                if cluster.waiting and not stuck:
+                    cluster.advance(0.1)
+                answers.extend(made_driver.poll(0.0))
+                return bool(answers)
+
+            until(look, limit_s)
+            return [(type(each).__name__, getattr(each, "outcome", "")) for each in answers[:1]]
+
         woken = threading.Event()
         module: Any = Heard(cluster.module("h1"), calls)
         made_driver = from_module(placed(given).read(AgentConfig), woken.set, module, reach, 0.02)
@@ -322,14 +352,7 @@ def libvirt(*kinds: ActionKind, limit_s: float = LIMIT_S, stuck: bool = False) -
             for number, kind in enumerate(kinds):
                 action = _action(number, kind)
                 made_driver.begin(action, 0.0)
-                answers: list[Any] = []
-
-                def step() -> None:
-                    if cluster.waiting and not stuck:
-                        cluster.advance(0.1)
-
-                until(lambda: answers.extend(made_driver.poll(0.0)) or answers, limit_s, step)  # noqa: B023
-                found.append([(type(each).__name__, getattr(each, "outcome", "")) for each in answers[:1]])
+                found.append(answer())
             found.append([(each.vm, each.state, each.address) for each in made_driver.vms(0.0)])
         finally:
             made_driver.close()
@@ -354,9 +377,18 @@ def _action(number: int, kind: ActionKind) -> Action:
     to_node = "h2" if kind is ActionKind.MIGRATE else ""
     expects = 0 if starts else 1
     return Action(
-        f"a{number}", kind, "h1", "j#3", 1, "", 1e9, expects=expects, generation=1, spec=spec if starts else None,
+        f"a{number}",
+        kind,
+        "h1",
+        vm="j#3",
+        term=1,
+        boot_id="",
+        expires_at_s=1e9,
+        expects=expects,
+        generation=1,
+        spec=spec if starts else None,
         to_node=to_node,
-    )  # fmt: skip
+    )
 
 
 # --- what may be done to the host -----------------------------------------------------------------------------------

@@ -30,7 +30,7 @@ from shared.values.agreement import Agreement
 from shared.values.nodes import NodeSample
 from shared.values.web_app import WebApp
 from tests.conformance.settings.core import Recorded
-from tests.conformance.settings.row import Given, Row, shown_by
+from tests.conformance.settings.row import Given, Row, shown_by, shown_together
 from tests.support import parts
 from tests.support.controller_harness import job
 from tests.support.environment_cases import agreement
@@ -167,7 +167,7 @@ def pressed(given: Given) -> object:
     provider, own = opened(given, other, nodes=NODES[:4])
     for index in range(5):
         provider.say(SubmitJob(f"s{index}", job(f"j{index}", environment=own.name, memory_mib=3_900, work=5e5)), KIM)
-    app = WebApp("site", (), 3_900, 4_000.0, max_instances=6, vcpus=4, environment="front", min_instances=1)
+    app = WebApp("site", (), 3_900, max_mhz=4_000.0, max_instances=6, vcpus=4, environment="front", min_instances=1)
     provider.say(SubmitWeb("w", app), KIM)
     found = []
     for cpu_frac in (0.1, 0.95, 0.95):
@@ -181,7 +181,7 @@ def pressed(given: Given) -> object:
 def crowded(given: Given) -> object:
     """An application of a web environment is in full use, then half idle: how many instances it has."""
     provider, own = opened(given)
-    app = WebApp("site", (), 3_900, 4_000.0, max_instances=6, vcpus=4, environment=own.name, min_instances=1)
+    app = WebApp("site", (), 3_900, max_mhz=4_000.0, max_instances=6, vcpus=4, environment=own.name, min_instances=1)
     provider.say(SubmitWeb("w", app), KIM)
     found = []
     for cpu_frac in (0.5, 0.75, 0.75, 0.95, 0.95, 0.95, 0.45, 0.45, 0.45, 0.1):
@@ -341,7 +341,7 @@ TABLE: tuple[Row, ...] = (
         },
         FILE | {"os_type": "debian"},
     ),
-    *shown_by(
+    *shown_together(
         life,
         {
             "upper": (4, 2),

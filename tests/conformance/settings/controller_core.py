@@ -24,7 +24,7 @@ from shared.values.reservation import ServiceClass, Share, SlotDemand
 from shared.values.vms import VmState
 from shared.values.web_app import Flow, FlowSample, WebApp
 from tests.conformance.settings.core import Recorded, led
-from tests.conformance.settings.row import Given, Row, shown_by
+from tests.conformance.settings.row import Given, Row, shown_by, shown_together
 from tests.support.controller_harness import job
 from tests.support.environment_cases import agreement
 
@@ -164,7 +164,7 @@ def quotas(given: Given) -> object:
         harness.say(CreateEnvironment(f"c-{name}", agreement(name, kind, owner="kim", lower=1)), KIM)
     for index in range(3):
         harness.say(SubmitJob(f"j{index}", job(f"j{index}", environment="one")), KIM)
-        app = WebApp(f"w{index}", (BROWSE,), 100, 100.0, environment="two")
+        app = WebApp(f"w{index}", (BROWSE,), 100, max_mhz=100.0, environment="two")
         harness.say(SubmitWeb(f"w{index}", app), KIM)
     return [(reply.request, reply.code) for reply in harness.replies]
 
@@ -307,7 +307,7 @@ TABLE: tuple[Row, ...] = (
     *shown_by(scarce, {"policies.placement": ("first-fit", "edf")}, SHARES),
     *shown_by(scarce, {"policies.params": ({"apc": {"tolerance": 0.01}}, {"apc": {"tolerance": 2.0}})}, SHARES),
     *shown_by(admitted, {"policies.admission": ("none", "peak")}, ACTS),
-    *shown_by(
+    *shown_together(
         busy_shop,
         {
             "web.headroom_quantile": (0.9, 0.6),
@@ -318,7 +318,7 @@ TABLE: tuple[Row, ...] = (
         SHARES,
     ),
     *shown_by(crowd, {"memory.vm_overhead_mib": (0, 3000)}, ACTS),
-    *shown_by(
+    *shown_together(
         moving,
         {
             "operation_costs.start_s": (3, 90),

@@ -28,7 +28,7 @@ from shared.values.host_setup import Setup, SetupPolicy
 from shared.values.nodes import NodeSample, PowerOperation
 from shared.values.web_app import Flow, FlowSample, WebApp
 from tests.conformance.settings.core import Recorded, made
-from tests.conformance.settings.row import OMITTED, Given, Row, shown_by
+from tests.conformance.settings.row import OMITTED, Given, Row, shown_by, shown_together
 from tests.support import parts
 from tests.support.controller_harness import job
 from tests.support.environment_cases import agreement
@@ -204,7 +204,7 @@ def worth(given: Given) -> object:
     """What taking a node costs an application whose load needs all nodes."""
     harness = hosts(given)
     flow = Flow("browse", mean_s=0.2, work_mcycles=10.0, t_min_s=0.01)
-    assert harness.ask(SubmitWeb("w", WebApp("shop", (flow,), 1000, 4000.0, max_instances=3, vcpus=4))).done
+    assert harness.ask(SubmitWeb("w", WebApp("shop", (flow,), 1000, max_mhz=4000.0, max_instances=3, vcpus=4))).done
     harness.obey()
     for at in range(20):
         sample = FlowSample("browse", 60.0, offered=60_000, served=60_000, mean_s=0.1)
@@ -283,7 +283,7 @@ def expected(given: Given) -> object:
     harness.want("n1")
     harness.go(200.0)
     view = harness.controller.deciding.builder.build(harness.now_s)
-    return [(each.deploy_s, each.remove_s) for each in view.windows], view.power.deploy_s.tolist()
+    return [(each.deploy_s, each.remove_s) for each in view.windows]
 
 
 def driven(given: Given) -> object:
@@ -338,7 +338,7 @@ SERIES = HOSTS | {"prices.shape": "series", "prices.file": "/FOLDER/one.csv"}
 PROGRAM = ["/PROGRAM", "{node}", "{mac}"]
 
 TABLE: tuple[Row, ...] = (
-    *shown_by(
+    *shown_together(
         forecast,
         {
             "windows.*.submit_from": ("00:00", "01:00"),
@@ -353,7 +353,7 @@ TABLE: tuple[Row, ...] = (
             "windows.*.jobs_per_node": (0, 1),
             "windows.*.service_s": (600, 6_000),
             "windows.*.arrivals_per_day": (120, 10),
-            "policies.provisioning": ("static", "threshold"),
+            "policies.provisioning": ("threshold", "static"),
         },
         WINDOW,
     ),
@@ -369,7 +369,7 @@ TABLE: tuple[Row, ...] = (
         {"windows.*.analyser": ("batch-deadline", "other"), "windows.*.analyser_params": ({}, {"depth": 3})},
         WINDOW,
     ),
-    *shown_by(
+    *shown_together(
         costs,
         {
             "prices.shape": ("uniform", "increasing"),

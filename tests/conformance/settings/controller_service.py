@@ -41,7 +41,7 @@ from shared.values.nodes import NodeSample, PowerOperation
 from shared.values.reservation import ServiceClass, Share, SlotDemand
 from shared.values.web_app import Limits, Serving, WebApp
 from tests.conformance.settings.core import Recorded, led, made
-from tests.conformance.settings.row import Given, Row, shown_by
+from tests.conformance.settings.row import Given, Row, shown_by, shown_together
 from tests.support import parts
 from tests.support.controller_harness import ControllerHarness, job
 from tests.support.environment_cases import agreement
@@ -111,8 +111,8 @@ def promised(given: Given) -> object:
     harness = led(given, ("n1", "n2", "n3", "n4"))
     demand = tuple(SlotDemand((0.0, 0.7, 0.2, 0.05, 0.05) if slot % 2 else (0.0, 0.9, 0.1)) for slot in range(24))
     terms = AssuranceTerms((Share(ServiceClass.PREDICTABLE, 6, 0.9),), demand)
-    for name, assurance in (("one", terms), ("two", None)):
-        asked = agreement(name, owner="kim", lower=0, model="flb-nub", assurance=assurance)
+    for name, wanted in (("one", terms), ("two", None)):
+        asked = agreement(name, owner="kim", lower=0, model="flb-nub", assurance=wanted)
         harness.say(CreateEnvironment(f"c-{name}", asked), "owner.kim")
     one, two = (harness.controller.cluster.environments[name] for name in ("one", "two"))
     assurance = parts.admission(harness.controller).assurance
@@ -199,7 +199,7 @@ def balanced(given: Given) -> object:
     """An application with two instances runs, and shrinks: what its balancer is told, and when an instance is
     stopped."""
     harness = led(given)
-    app = WebApp("shop", (), 500, 1000.0, min_instances=2, max_instances=2, serving=SERVING)
+    app = WebApp("shop", (), 500, max_mhz=1000.0, min_instances=2, max_instances=2, serving=SERVING)
     harness.ask(SubmitWeb("s", app))
     harness.obey()
     for step in range(24):
@@ -310,7 +310,7 @@ def watched(given: Given) -> object:
     """A node goes on reporting by an old list of what to watch: when it is told again."""
     harness = led(given, ("n1",))
     probe = Probe(ProbeKind.TCP, 80)
-    harness.ask(SubmitWeb("s", WebApp("shop", (), 500, 1000.0, probe=probe)))
+    harness.ask(SubmitWeb("s", WebApp("shop", (), 500, max_mhz=1000.0, probe=probe)))
     harness.obey()
     harness.wait(120.0, ("n1",))
     return [(at_s, seen[:80]) for at_s, seen in harness.seen if "Watch(" in seen]
@@ -368,8 +368,19 @@ def kept(given: Given) -> object:
         for number, age in enumerate(days):
             at_s = NOW_S - age * DAY_S
             done = job_record(f"j{age}", phase=JobPhase.COMPLETED, finished_s=at_s)
-            cost = CostRecord(at_s, 900.0, "EUR", 1.0)
-            notice = NotificationRecord(f"m{age}.0", at_s, "ops", "node-down", "n1", "", "delivered", 1, None, "")
+            cost = CostRecord(at_s, 900.0, "EUR", kwh=1.0)
+            notice = NotificationRecord(
+                f"m{age}.0",
+                at_s,
+                "ops",
+                what="node-down",
+                subject="n1",
+                detail="",
+                state="delivered",
+                tries=1,
+                next_s=None,
+                error="",
+            )
             store.write(1, (done, decision_record(number + 1, at_s), cost, notice))
             use = NodeUse("n1", at_s, 300.0, 60, 0.5, 0.5, 0.0, 1.0, 10.0, 10.0, 0.0, 5.0, 2.0, 1, 2, 3, 4)
             batch = Batch(
@@ -377,7 +388,18 @@ def kept(given: Given) -> object:
                 (ActionEntry(f"{age}", at_s, "start", "x#0", "n1", 1),),
                 (use, replace(use, from_s=at_s + 300.0)),
                 (SnapshotEntry(number, at_s, 1, bytes(1 << 20)),),
-                (Audited(at_s, "operator.jane", "operator.jane", f"r{age}", "k", "s", "", True),),
+                (
+                    Audited(
+                        at_s,
+                        "operator.jane",
+                        "operator.jane",
+                        request=f"r{age}",
+                        kind="k",
+                        subject="s",
+                        why="",
+                        done=True,
+                    ),
+                ),
             )
             store.append(batch)
         return counted(store.prune_steps(keep, NOW_S)), counted(store.bound_steps(keep))
@@ -469,10 +491,10 @@ TABLE: tuple[Row, ...] = (
         },
         PROMISES,
     ),
-    *shown_by(
+    *shown_together(
         told,
         {
-            "notify.rules[].events": (["node-*"], ["job-*"]),
+            "notify.rules[].events": (["node-*", "alarm:*"], ["job-*"]),
             "notify.rules[].channels": (["ops"], ["pager"]),
             "notify.rules[].subjects": ([], ["n1"]),
             "notify.rules[].at_least_every_s": (0, 20),
@@ -540,7 +562,7 @@ TABLE: tuple[Row, ...] = (
     *shown_by(unanswered, {"timeouts.operation_timeout_s": (600, 300)}, ACTS),
     *shown_by(watched, {"periods.report_s": (5, 10)}, ACTS),
     *shown_by(woken, {"power.broadcast": ("127.0.0.1:PORT1", "127.0.0.1:PORT2")}, {"power.driver": "wake-on-lan"}),
-    *shown_by(
+    *shown_together(
         kept,
         {
             "store.retention.events_days": (30, 60),

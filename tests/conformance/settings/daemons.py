@@ -8,6 +8,7 @@ import shutil
 import socket
 import ssl
 import tempfile
+import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import redirect_stderr
 from functools import cache
@@ -15,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import structlog
-from pika import frame, spec
+from pika import frame, spec  # type: ignore[import-untyped]
 
 from shared.base import secrets
 from shared.base.errors import BusUnavailable, InvalidInput
@@ -29,11 +30,17 @@ from tests.support.tcp_server import server
 
 Check = Callable[[Any], object]
 CONNECT_S = 5.0
+_MAKING = threading.Lock()
+
+
+def certificates() -> tuple[Certificate, Certificate]:
+    """Two certificates of `localhost`, each of an authority of its own."""
+    with _MAKING:
+        return _made_certificates()
 
 
 @cache
-def certificates() -> tuple[Certificate, Certificate]:
-    """Two certificates of `localhost`, each of an authority of its own."""
+def _made_certificates() -> tuple[Certificate, Certificate]:
     folder = Path(tempfile.mkdtemp(prefix="settings-"))
     made = []
     for name in ("one", "two"):
@@ -117,7 +124,7 @@ def which(found: bytes) -> int:
 def broker_rows(cls: type[Any], beside: Mapping[str, Any]) -> Iterator[Row]:
     """Rows of `[bus]`."""
     user = "operator.jane"
-    tls = {"bus.url": f"amqps://{user}:pw@localhost:AMQPS_PORT/", "bus.tls.ca_file": "/CERT_ONE"} | beside
+    tls = {"bus.url": f"amqps://{user}:pw@localhost:AMQPS_PORT/", "bus.tls.ca_file": "/CERT_ONE", **beside}
     client = tls | {"bus.tls.cert_file": "/CERT_ONE", "bus.tls.key_file": "/KEY_ONE"}
     shown = broker(cls)
     yield from shown_by(
@@ -125,9 +132,9 @@ def broker_rows(cls: type[Any], beside: Mapping[str, Any]) -> Iterator[Row]:
         {"bus.url": (f"amqp://{user}:one@127.0.0.1:AMQP_PORT/", f"amqp://{user}:two@127.0.0.1:AMQP_PORT/")},
         beside,
     )
-    nobody = {"bus.url": f"amqp://{user}@127.0.0.1:AMQP_PORT/"} | beside
+    nobody = {"bus.url": f"amqp://{user}@127.0.0.1:AMQP_PORT/", **beside}
     yield from shown_by(shown, {"bus.password_file": ("/PASSWORD_ONE", "/PASSWORD_TWO")}, nobody)
-    away = {"bus.url": f"amqp://{user}:pw@nowhere.invalid:1/"} | beside
+    away = {"bus.url": f"amqp://{user}:pw@nowhere.invalid:1/", **beside}
     yield from shown_by(shown, {"bus.plain": (False, True)}, away)
     yield from shown_by(
         shown,
@@ -194,7 +201,7 @@ def metrics_rows(cls: type[Any], check: Check, beside: Mapping[str, Any]) -> Ite
         "metrics.key_file": "/KEY_ONE",
     }
     keys = {"metrics.certificate_file": ("/CERT_ONE", "/CERT_TWO"), "metrics.key_file": ("/KEY_ONE", "/KEY_TWO")}
-    yield from shown_by(shown, keys, files | beside, waits=True)
+    yield from shown_by(shown, keys, {**files, **beside}, waits=True)
 
 
 # --- logs -----------------------------------------------------------------------------------------------------------

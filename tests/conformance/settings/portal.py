@@ -39,7 +39,7 @@ from shared.values.nodes import Node
 from sim_backend.loop.closed_loop import ClosedLoop, LoopSettings
 from tests.conformance.settings.daemons import filled, read_as
 from tests.conformance.settings.daemons import which as which_certificate
-from tests.conformance.settings.row import Given, Row, shown_by
+from tests.conformance.settings.row import Given, Row, shown_by, shown_together
 from tests.portal.scene import PASSWORD, WORK, Scene, SimDesk
 from tests.support.operator_harness import Rig
 from tests.support.store_samples import made_url
@@ -275,7 +275,7 @@ def waits(given: Given) -> object:
 STORES = SITE | {"store.url": "postgresql://kim@localhost/one", "history.url": "postgresql://kim@localhost/two"}
 
 TABLE: tuple[Row, ...] = (
-    *shown_by(
+    *shown_together(
         visits,
         {
             "read_only": (False, True),

@@ -75,6 +75,13 @@ def shown_by(
         yield Row(key, one, other, harness, beside or {}, waits)
 
 
+def shown_together(
+    harness: Harness, values: Mapping[str, tuple[Any, Any]], beside: Mapping[str, Any] | None = None
+) -> Iterator[Row]:
+    """The same with the first value of every other key beside: all rows begin with one text."""
+    return shown_by(harness, values, {**(beside or {})} | {key: one for key, (one, _) in values.items()})
+
+
 def _put(table: dict[str, Any], key: str, value: Any) -> None:
     """Put a value at a dotted key; `[]` is the first item of an array."""
     first, _, rest = key.partition(".")

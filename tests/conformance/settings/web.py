@@ -22,7 +22,7 @@ from shared.values.jobs import Job, Rules, Stage
 from shared.values.web_app import FlowSample, WebApp
 from tests.conformance.settings.core import Recorded
 from tests.conformance.settings.jobs import APC, FIRST_FIT, NODES, desk
-from tests.conformance.settings.row import OMITTED, Given, Row, shown_by
+from tests.conformance.settings.row import OMITTED, Given, Row, shown_by, shown_together
 from tests.support.agent_harness import SETTINGS, Rig, only, report, vm
 from tests.support.controller_harness import job
 from tests.support.environment_cases import agreement
@@ -201,7 +201,7 @@ def replaced(given: Given) -> object:
 
 
 TABLE: tuple[Row, ...] = (
-    *shown_by(
+    *shown_together(
         begun,
         {
             "name": ("shop", "store"),
@@ -222,7 +222,7 @@ TABLE: tuple[Row, ...] = (
         },
         FLOW | {"max_instances": 3},
     ),
-    *shown_by(
+    *shown_together(
         busy,
         {
             "max_instances": (3, 1),
