@@ -16,6 +16,9 @@ import pytest
 from agents.service.main import check_config
 from daemons.cli.connection import OperatorConfig
 from daemons.config.controller import ControllerConfig
+from daemons.drivers.notifiers.command import CommandKeys
+from daemons.drivers.notifiers.mail import EmailKeys
+from daemons.drivers.notifiers.webhook import WebhookKeys
 from daemons.manifests.agreement import AgreementFile
 from daemons.manifests.job import JobFile
 from daemons.manifests.load import LoadFile
@@ -27,6 +30,7 @@ from shared.config.agent import AgentConfig
 from tests.conformance.settings import (
     agent,
     agreements,
+    channels,
     controller_core,
     controller_nodes,
     controller_service,
@@ -58,6 +62,9 @@ FILES: dict[str, tuple[type[Any], tuple[Row, ...]]] = {
     "load": (LoadFile, jobs.LOADS),
     "web": (WebFile, web.TABLE),
     "agreement": (AgreementFile, agreements.TABLE),
+    "channel by a program": (CommandKeys, channels.COMMAND),
+    "channel by a webhook": (WebhookKeys, channels.WEBHOOK),
+    "channel by mail": (EmailKeys, channels.EMAIL),
     "operator": (OperatorConfig, (*portal.OPERATOR, *daemons.broker_rows(OperatorConfig, {}))),
 }
 

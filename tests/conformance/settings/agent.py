@@ -242,7 +242,7 @@ class Stubborn:
 
 
 def patience(given: Given) -> object:
-    """A program that does not heed SIGTERM is stopped: whether it is gone after 2.5 s."""
+    """A program that does not heed SIGTERM is stopped: whether it is gone after 4 s."""
     keys = given.read(AgentConfig).process
     here = programs.Here("n1", "")
     setting = Setting(INVENTORY, 2000.0, "boot", given.folder, here, keys.programs, keys.stop_limit_s)
@@ -251,7 +251,7 @@ def patience(given: Given) -> object:
     made.begin(replace(_action(0, ActionKind.START), spec=replace(SPEC, arguments=())), 0.0)
     until(lambda: made.poll(0.0))
     made.begin(_action(1, ActionKind.STOP), 0.0)
-    gone = until(lambda: made.poll(0.0), 2.5)
+    gone = until(lambda: made.poll(0.0), 4.0)
     for name in runner.names():
         runner.remove(name)
     made.close()
@@ -568,13 +568,13 @@ TABLE: tuple[Row, ...] = (
         GUEST,
     ),
     *shown_by(
-        libvirt(ActionKind.START, ActionKind.STOP, limit_s=2.5, stuck=True),
+        libvirt(ActionKind.START, ActionKind.STOP, limit_s=4.0, stuck=True),
         {"libvirt.stop_limit_s": (1, 30)},
         GUEST,
         waits=True,
     ),
     *shown_by(
-        libvirt(ActionKind.START, ActionKind.MIGRATE, limit_s=2.5, stuck=True),
+        libvirt(ActionKind.START, ActionKind.MIGRATE, limit_s=4.0, stuck=True),
         {"libvirt.migration.limit_s": (1, 30)},
         GUEST,
         waits=True,
@@ -626,7 +626,7 @@ TABLE: tuple[Row, ...] = (
     *shown_by(
         probed,
         {"monitor.commands.*.limit_s": (20, 1)},
-        {"monitor.commands.*.run": ["/bin/sleep", "2"]},
+        {"monitor.commands.*.run": ["/bin/sleep", "3"]},
         waits=True,
     ),
     *shown_by(

@@ -303,7 +303,7 @@ def driven(given: Given) -> object:
 
 
 def slow_program(given: Given) -> object:
-    """A program of the driver that takes two seconds."""
+    """A program of the driver that takes three seconds."""
     config = given.read(ControllerConfig)
     return make_driver(config.power).operate(PowerOperation.FENCE, "n1", ())
 
@@ -430,7 +430,7 @@ TABLE: tuple[Row, ...] = (
     *shown_by(
         slow_program,
         {"power.exec.limit_s": (1, 20)},
-        {"power.driver": "exec", "power.exec.fence": ["/bin/sleep", "2"]},
+        {"power.driver": "exec", "power.exec.fence": ["/bin/sleep", "3"]},
         waits=True,
     ),
     *shown_by(setups, {"setup.tries": (1, 3)}, {"automation.level": "auto", "policies.placement": "first-fit"}),

@@ -49,7 +49,7 @@ from tests.support.interference_harness import InterferenceHarness
 from tests.support.store_samples import decision_record, job_record, made_url
 
 NODES = ("n1", "n2")
-HANGS_S = 1.0
+HANGS_S = 2.0
 ACTS: dict[str, Any] = {"policies.placement": "first-fit", "automation.level": "auto"}
 
 # --- what it learns and promises ------------------------------------------------------------------------------------
@@ -554,10 +554,10 @@ TABLE: tuple[Row, ...] = (
         HAPROXY,
         waits=True,
     ),
-    *shown_by(haproxy_hangs, {"balancer.haproxy.limit_s": (0.1, 2.0)}, HAPROXY, waits=True),
+    *shown_by(haproxy_hangs, {"balancer.haproxy.limit_s": (0.1, 4.0)}, HAPROXY, waits=True),
     *shown_by(program, {"balancer.exec.command": (["/bin/true"], ["/bin/false"])}, EXEC),
     *shown_by(
-        program, {"balancer.exec.limit_s": (1, 20)}, EXEC | {"balancer.exec.command": ["/bin/sleep", "2"]}, waits=True
+        program, {"balancer.exec.limit_s": (1, 20)}, EXEC | {"balancer.exec.command": ["/bin/sleep", "3"]}, waits=True
     ),
     *shown_by(unanswered, {"timeouts.operation_timeout_s": (600, 300)}, ACTS),
     *shown_by(watched, {"periods.report_s": (5, 10)}, ACTS),
