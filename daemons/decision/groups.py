@@ -262,7 +262,9 @@ def _joined(outlooks: Sequence[Outlook]) -> Outlook:
         return tuple(value for one in outlooks for value in getattr(one, name))
 
     levels = [one.level for one in outlooks if one.level is not None]
-    return Outlook(column("names"), column("now"), column("predicted"), column("best"), min(levels, default=None))
+    goalless = frozenset[str]().union(*(one.goalless for one in outlooks))
+    columns = column("names"), column("now"), column("predicted"), column("best")
+    return Outlook(*columns, min(levels, default=None), goalless)
 
 
 def give_way(part: Partition, decision: PlacementDecision) -> PlacementDecision:

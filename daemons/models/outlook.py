@@ -89,7 +89,8 @@ def outlook_of(snapshot: Snapshot, changes: Iterable[Change]) -> Outlook:
     forecast = Forecast(snapshot)
     now, _ = forecast.predict(unchanged(snapshot))
     predicted, level = forecast.predict(after(snapshot, changes))
-    return Outlook(forecast.names, tuple(now.tolist()), tuple(predicted.tolist()), tuple(forecast.best.tolist()), level)
+    now_, then, best = (tuple(column.tolist()) for column in (now, predicted, forecast.best))
+    return Outlook(forecast.names, now_, then, best, level, forecast.goalless())
 
 
 def slowed_by(snapshot: Snapshot, changes: Iterable[Change]) -> tuple[Slowed, ...]:
@@ -121,6 +122,11 @@ class Forecast:
         self.names = (*(work.names[row] for row in self._rows.tolist()), *snapshot.web.names)
         best = self._utility(snapshot.now_s + finish_s(self._jobs))
         self.best = np.concatenate([best, self._web(_most_mhz(snapshot))])
+
+    def goalless(self) -> frozenset[str]:
+        """Those of the names that have no goal, and so no utility worth a word."""
+        aims = (*np.isfinite(self._goal_s).tolist(), *(bool(app.flows) for app in self._apps))
+        return frozenset(name for name, aimed in zip(self.names, aims, strict=True) if not aimed)
 
     def predict(self, target: Target) -> tuple[Floats, float | None]:
         """Utilities in the order of `names` at now + T, and the jobs' common level (-inf: no CPU is given to jobs;

@@ -75,6 +75,8 @@ class ReasonCode(StrEnum):
     ADOPTED = "adopted"  # it was adopted: never suspended or stopped for others
     MIGRATION_FIT = "migration-fit"  # no node has what a live migration of it needs
     REJECTED = "rejected"  # an operator has rejected it of late
+    FAIR_SHARE = "fair-share"  # without a goal: its part of what those with goals leave
+    STARVED = "starved"  # without a goal, it is left next to nothing
     SHARING = "sharing"  # others on the node slow it by what they share with it beside the CPU
 
 
@@ -152,6 +154,7 @@ class Outlook:
 
     now: the utility if nothing is changed, predicted: under the decision, best: what is reachable at full speed from
     now on; all at the end of the cycle (apc.txt section 4.4). level: the jobs' common level (None: there are no jobs).
+    goalless: those of the names that have no goal: their utility of 1 tells nothing and is shown nowhere.
     """
 
     names: Sequence[str] = ()
@@ -159,6 +162,12 @@ class Outlook:
     predicted: Sequence[float] = ()
     best: Sequence[float] = ()
     level: float | None = None
+    goalless: frozenset[str] = frozenset()
+
+    def of_goals(self) -> list[float]:
+        """Return the utilities predicted for what has a goal."""
+        rows = zip(self.names, self.predicted, strict=True)
+        return [utility for name, utility in rows if name not in self.goalless]
 
 
 @dataclass(frozen=True, slots=True)

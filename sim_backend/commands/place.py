@@ -154,7 +154,9 @@ def report_of(snapshot: Snapshot, decision: PlacementDecision, wall_s: float) ->
     return PlaceReport(
         dict(_placement(snapshot, then)),
         {
-            name: {"predicted": _bounded(predicted), "best": _bounded(best)}
+            name: {"predicted": None, "best": None}
+            if name in outlook.goalless
+            else {"predicted": _bounded(predicted), "best": _bounded(best)}
             for name, predicted, best in zip(outlook.names, outlook.predicted, outlook.best, strict=True)
         },
         None if outlook.level is None else _bounded(outlook.level),

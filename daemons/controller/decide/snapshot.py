@@ -29,7 +29,7 @@ from daemons.controller.state.jobs import JobEntry
 from daemons.controller.state.migration_fit import migration_columns
 from daemons.controller.state.nodes import NodeEntry
 from daemons.controller.state.queries import is_busy, is_unknown
-from daemons.controller.state.usage import needed_mhz, unmanaged_mhz
+from daemons.controller.state.usage import fair_needs, needed_mhz, unmanaged_mhz
 from daemons.values.settings import ControllerSettings
 from shared.policy_api.snapshot import (
     EnvironmentColumns,
@@ -154,7 +154,7 @@ class SnapshotBuilder:
             work_mcycles=floats([job.work_mcycles for job in specs]),
             done_mcycles=floats([entry.done_mcycles for entry in jobs]),
             max_mhz=floats([job.max_mhz for job in specs]),
-            min_mhz=floats([self._least_mhz(entry) for entry in jobs]),
+            min_mhz=floats(self._least_mhz(jobs)),
             memory_mib=floats([0.0 if self._has_memory(entry, frozen) else entry.job.memory_mib for entry in jobs]),
             vcpus=ints([job.vcpus for job in specs]),
             instances=ints([job.instances for job in specs]),
@@ -173,14 +173,25 @@ class SnapshotBuilder:
             stays=np.array([bool(entry.adopted) for entry in jobs], dtype=np.bool_),
         )
 
-    def _least_mhz(self, entry: JobEntry) -> float:
-        """The least speed that it needs; an adopted VM, which has no goal and declares nothing, needs what it uses."""
-        if not (entry.adopted and entry.phase is JobPhase.RUNNING and entry.allotments):
-            return entry.job.min_mhz
-        node = self.cluster.nodes.get(entry.allotments[0].node)
-        if node is None or node.inventory is None:
-            return entry.job.min_mhz
-        return min(needed_mhz(node, entry.adopted), entry.job.speed_on_mhz(node.inventory))
+    def _least_mhz(self, jobs: list[JobEntry]) -> list[float]:
+        """The least speeds that they need; an adopted VM, which has no goal and declares nothing, needs what it uses,
+        but no more than its node has for such VMs."""
+        least = {entry.job.name: entry.job.min_mhz for entry in jobs}
+        adopted: dict[str, list[JobEntry]] = {}
+        for entry in jobs:
+            if entry.adopted and entry.phase is JobPhase.RUNNING and entry.allotments:
+                adopted.setdefault(entry.allotments[0].node, []).append(entry)
+        for name, entries in adopted.items():
+            node = self.cluster.nodes.get(name)
+            if node is None or node.inventory is None:
+                continue
+            inventory = node.inventory
+            needs = {e.job.name: min(needed_mhz(node, e.adopted), e.job.speed_on_mhz(inventory)) for e in entries}
+            others_mhz = math.fsum(
+                max(instance.job.job.min_mhz, 1.0) for instance in node.claimed.values() if not instance.job.adopted
+            )
+            least |= fair_needs(needs, inventory.cpu_mhz - unmanaged_mhz(node) - others_mhz)
+        return [least[entry.job.name] for entry in jobs]
 
     def _has_memory(self, entry: JobEntry, frozen: Mapping[str, tuple[str, ...]]) -> bool:
         """Whether its memory is counted as held by its nodes, whatever is decided: there is none to gain."""
