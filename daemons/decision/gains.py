@@ -74,7 +74,7 @@ def gains_of(outlook: Outlook | None) -> Gains:
     if outlook is None:
         return NONE
     columns = [np.array(column, dtype=np.float64) for column in (outlook.now, outlook.predicted, outlook.best)]
-    good = np.array([name not in outlook.goalless for name in outlook.names], dtype=np.bool_)
+    good = np.array(outlook.aims(), dtype=np.bool_)
     good &= np.isfinite(columns[0]) & np.isfinite(columns[1]) & np.isfinite(columns[2])
     now, predicted, best = (_rounded(column[good]) for column in columns)
     names = tuple(outlook.names[row] for row in np.flatnonzero(good).tolist())

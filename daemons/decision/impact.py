@@ -224,8 +224,9 @@ def _predicted(snapshot: Snapshot, changes: Iterable[Change]) -> tuple[dict[str,
     names = set(snapshot.workloads.names)
     forecast = Forecast(snapshot)
     utilities, level = forecast.predict(after(snapshot, [one for one in changes if one.workload in names]))
-    found, goalless = zip(forecast.names, utilities.tolist(), strict=True), forecast.goalless()
-    return {name: round(u, 4) for name, u in found if np.isfinite(u) and name not in goalless}, _finite(level)
+    told = np.isfinite(utilities) & forecast.aims()
+    found = zip(forecast.names, utilities.tolist(), told.tolist(), strict=True)
+    return {name: round(u, 4) for name, u, known in found if known}, _finite(level)
 
 
 def _finite(level: float | None) -> float | None:

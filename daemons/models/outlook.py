@@ -123,10 +123,15 @@ class Forecast:
         best = self._utility(snapshot.now_s + finish_s(self._jobs))
         self.best = np.concatenate([best, self._web(_most_mhz(snapshot))])
 
-    def goalless(self) -> frozenset[str]:
-        """Those of the names that have no goal, and so no utility worth a word."""
-        aims = (*np.isfinite(self._goal_s).tolist(), *(bool(app.flows) for app in self._apps))
-        return frozenset(name for name, aimed in zip(self.names, aims, strict=True) if not aimed)
+    def aims(self) -> Bools:
+        """Which of the names have a goal, bool[len(names)]; the utility of the others tells nothing."""
+        return np.concatenate(
+            [np.isfinite(self._goal_s), np.array([bool(a.flows) for a in self._apps], dtype=np.bool_)]
+        )
+
+    def goalless(self) -> tuple[str, ...]:
+        """Those of the names that have no goal."""
+        return tuple(name for name, aimed in zip(self.names, self.aims().tolist(), strict=True) if not aimed)
 
     def predict(self, target: Target) -> tuple[Floats, float | None]:
         """Utilities in the order of `names` at now + T, and the jobs' common level (-inf: no CPU is given to jobs;

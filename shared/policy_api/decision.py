@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from itertools import compress
 
 from shared.values.actions import ActionKind
 from shared.values.jobs import Allotment
@@ -162,12 +163,16 @@ class Outlook:
     predicted: Sequence[float] = ()
     best: Sequence[float] = ()
     level: float | None = None
-    goalless: frozenset[str] = frozenset()
+    goalless: Sequence[str] = ()
+
+    def aims(self) -> list[bool]:
+        """Return of each of the names whether it has a goal."""
+        goalless = frozenset(self.goalless)
+        return [name not in goalless for name in self.names]
 
     def of_goals(self) -> list[float]:
         """Return the utilities predicted for what has a goal."""
-        rows = zip(self.names, self.predicted, strict=True)
-        return [utility for name, utility in rows if name not in self.goalless]
+        return list(compress(self.predicted, self.aims()))
 
 
 @dataclass(frozen=True, slots=True)

@@ -124,9 +124,7 @@ def utilities_of(seen: Snapshot) -> list[Utilities]:
         return []
     forecast = Forecast(replace(seen, cycle_s=0.0))
     utilities, _ = forecast.predict(unchanged(seen))
-    goalless = forecast.goalless()
-    aims = np.array([name not in goalless for name in forecast.names], dtype=np.bool_)
-    known = utilities[np.isfinite(utilities) & aims]
+    known = utilities[np.isfinite(utilities) & forecast.aims()]
     return [(seen.now_s, float(known.mean()), float(known.min()))] if len(known) else []
 
 

@@ -456,7 +456,7 @@ def outlook_of(web: Web) -> Outlook:
         (*[predicted[row] for row in rows], *(after[app.row] for app in web.apps)),
         (*[problem.top[row] for row in rows], *(app.at(best_mhz(problem, app)) for app in web.apps)),
         level,
-        frozenset(goalless),
+        tuple(goalless),
     )
 
 
