@@ -25,6 +25,7 @@ from daemons.values.records.cluster import (
     JobRecord,
     LoadingRecord,
     NodeRecord,
+    OverrunRecord,
     PaceRecord,
     WebRecord,
     WindowRecord,
@@ -138,7 +139,7 @@ def _control(record: ControlRecord) -> Row:
     return {"name": record.key[1], "deciding": record.deciding}
 
 
-def _named(record: WindowRecord | DurationRecord | LoadingRecord | PaceRecord | AssuranceRecord) -> Row:
+def _named(record: WindowRecord | DurationRecord | LoadingRecord | PaceRecord | OverrunRecord | AssuranceRecord) -> Row:
     return {"name": record.name}
 
 
@@ -151,6 +152,7 @@ KINDS: Mapping[str, RecordKind] = {
     "duration": RecordKind(DurationRecord, schema.durations, _named),
     "loading": RecordKind(LoadingRecord, schema.loadings, _named),
     "pace": RecordKind(PaceRecord, schema.paces, _named),
+    "overrun": RecordKind(OverrunRecord, schema.overruns, _named),
     "assurance": RecordKind(AssuranceRecord, schema.assurances, _named),
     "control": RecordKind(ControlRecord, schema.control, _control),
     "decision": RecordKind(DecisionRecord, schema.decisions, _decision, int),

@@ -7,7 +7,8 @@ O(nodes + active jobs + their instances) for each snapshot; columns that rarely 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -25,6 +26,7 @@ from daemons.controller.state.capabilities import (
     wanted_frozen_mib,
 )
 from daemons.controller.state.cluster import Cluster
+from daemons.controller.state.job_lengths import Overrun
 from daemons.controller.state.jobs import JobEntry
 from daemons.controller.state.migration_fit import migration_columns
 from daemons.controller.state.nodes import NodeEntry
@@ -40,7 +42,7 @@ from shared.policy_api.snapshot import (
     WorkloadState,
     stage_columns,
 )
-from shared.values.jobs import Job, JobPhase
+from shared.values.jobs import Job, JobPhase, Stage
 from shared.values.nodes import Node, NodeCondition, NodeService
 from shared.values.vms import VmState
 
@@ -70,6 +72,7 @@ class SnapshotBuilder:
         part = self._features.columns(nodes, jobs, now_s, at_cycle)
         columns = dict(part.columns)
         apps = {app: row for row, app in enumerate(columns["web"].names)} if "web" in columns else {}
+        overruns = self.cluster.lengths.overruns(jobs)
         bound = lacking(self.cluster)
         frozen = {entry.job.name: homes(self.cluster, entry) for entry in jobs} if bound else {}
         in_service = [node for node in nodes if node.service is NodeService.IN_SERVICE]
@@ -78,9 +81,9 @@ class SnapshotBuilder:
             now_s,
             self.settings.decide_s,
             self._nodes(nodes, columns.get("environments"), frozen),
-            workloads=self._workloads(jobs, apps, part, now_s, frozen),
+            workloads=self._workloads(jobs, apps, part, now_s, frozen, overruns),
             instances=self._instances(jobs, rows),
-            stages=stage_columns([stage for entry in jobs if not entry.job.app for stage in entry.job.stages]),
+            stages=stage_columns([stage for entry in jobs if not entry.job.app for stage in _stages(entry, overruns)]),
             reporting_frac=len(up) / len(in_service) if in_service else 1.0,
             oldest_report_s=max((now_s - node.seen_s for node in up), default=0.0),
             vm_overhead_mib=self.cluster.vm_overhead_mib,
@@ -128,6 +131,7 @@ class SnapshotBuilder:
         part: SnapshotPart,
         now_s: float,
         frozen: Mapping[str, tuple[str, ...]],
+        overruns: Mapping[str, Overrun],
     ) -> WorkloadColumns:
         specs = [entry.job for entry in jobs]
         names = tuple(job.name for job in specs)
@@ -151,7 +155,7 @@ class SnapshotBuilder:
             desired_start_s=floats([job.desired_start_s for job in specs]),
             goal_s=floats([math.inf if job.goal_s is None else job.goal_s for job in specs]),
             not_before_s=floats([entry.not_before_s for entry in jobs]),
-            work_mcycles=floats([job.work_mcycles for job in specs]),
+            work_mcycles=floats([_work_mcycles(entry, overruns) for entry in jobs]),
             done_mcycles=floats([entry.done_mcycles for entry in jobs]),
             max_mhz=floats([job.max_mhz for job in specs]),
             min_mhz=floats(self._least_mhz(jobs)),
@@ -232,6 +236,23 @@ class SnapshotBuilder:
             if self.cluster.nodes[name].vms[vm].state is VmState.SUSPENDED:
                 return rows.get(name, -1)
         return -1
+
+
+def _work_mcycles(entry: JobEntry, overruns: Mapping[str, Overrun]) -> float:
+    """What a job declared; of one that goes on beyond that, what it has done and is expected to do."""
+    overrun = overruns.get(entry.job.name)
+    return entry.job.work_mcycles if overrun is None else entry.done_mcycles + overrun.mean_mcycles
+
+
+def _stages(entry: JobEntry, overruns: Mapping[str, Overrun]) -> Sequence[Stage]:
+    """Its stages; what it does beyond them is done like the last one with work."""
+    stages = entry.job.stages
+    if entry.job.name not in overruns:
+        return stages
+    more_mcycles = _work_mcycles(entry, overruns) - entry.job.work_mcycles
+    last = max(at for at, stage in enumerate(stages) if stage.work_mcycles > 0.0)
+    longer = replace(stages[last], work_mcycles=stages[last].work_mcycles + more_mcycles)
+    return (*stages[:last], longer, *stages[last + 1 :])
 
 
 def _stage_count(job: Job) -> int:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Container
 
 from daemons.controller.state.environment import EnvironmentEntry
+from daemons.controller.state.job_lengths import JobLengths
 from daemons.controller.state.jobs import WANTED, InFlight, Instance, JobEntry
 from daemons.controller.state.nodes import NodeEntry
 from daemons.controller.state.web_app import WebEntry
@@ -38,6 +39,7 @@ class Cluster:
         self.actions: dict[str, Instance] = {}
         self.missing: dict[str, Instance] = {}  # VMs that some node's word is awaited on
         self.migrations = 0
+        self.lengths = JobLengths()
         self.vm_overhead_mib = vm_overhead_mib
 
     # --- jobs ---------------------------------------------------------------------------------------------------

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from msgspec import Struct
 
 from daemons.models.loading_history import LoadingHistory, PaceSample
+from daemons.models.overrun import RatioHistory
 from daemons.values.records.assurance import AssuranceRecord
 from daemons.values.records.notifications import NotificationRecord
 from shared.policy_api.decision import Change, Plan, Reason, Refusal, Slowed, WindowSize
@@ -471,6 +472,25 @@ class PaceRecord:
 
 
 @dataclass(frozen=True, slots=True)
+class OverrunRecord:
+    """What the ended jobs of a class took of what they declared, see `RatioHistory`; ended_s: when the last one did."""
+
+    job_class: str
+    history: RatioHistory
+    ended_s: float = 0.0
+
+    @property
+    def name(self) -> str:
+        """The class."""
+        return self.job_class
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """Kind and class."""
+        return ("overrun", self.name)
+
+
+@dataclass(frozen=True, slots=True)
 class Deleted:
     """Removes the record of a key."""
 
@@ -487,6 +507,7 @@ Record = (
     | EnvironmentRecord
     | LoadingRecord
     | PaceRecord
+    | OverrunRecord
     | AssuranceRecord
     | DecisionRecord
     | ControlRecord
