@@ -22,6 +22,7 @@ from daemons.models.web_utility import app_utilities
 from shared.base.errors import InvalidValue
 from shared.policy_api.decision import Change, ChangeKind, Outlook, Slowed
 from shared.policy_api.snapshot import Bools, Floats, Ints, Snapshot, WorkloadState
+from shared.values.actions import ActionKind
 
 _SLACK = 1e-9  # sums of memory are rounded
 _RUNS = frozenset({ChangeKind.START, ChangeKind.RESUME, ChangeKind.MIGRATE, ChangeKind.RESIZE})
@@ -232,9 +233,10 @@ class _Delays:
         self._snapshot = snapshot
         self._before = unchanged(snapshot)
         work, costs = snapshot.workloads, snapshot.costs
-        self._suspended_s = costs.suspend_s_per_mib * work.memory_mib
-        self._resumed_s = costs.resume_s_per_mib * work.memory_mib
-        self._moved_s = costs.migrate_s_per_mib * work.memory_mib
+        self._started_s = costs.durations_s(ActionKind.START, work.memory_mib)
+        self._suspended_s = costs.durations_s(ActionKind.SUSPEND, work.memory_mib)
+        self._resumed_s = costs.durations_s(ActionKind.RESUME, work.memory_mib)
+        self._moved_s = costs.durations_s(ActionKind.MIGRATE, work.memory_mib)
 
     def of(self, target: Target) -> Floats:
         """Seconds until the last instance of each workload is where it is to be, float64[w]; 0 where nothing moves."""
@@ -246,7 +248,7 @@ class _Delays:
         home[~waited] = self._snapshot.instances.node[(work.first_instance[owner] + index)[~waited]]
         away = ~waited & (home != target.node)
         arrives = waited | suspended | away
-        own_s = np.where(waited, self._snapshot.costs.start_s, 0.0)
+        own_s = np.where(waited, self._started_s[owner], 0.0)
         own_s += np.where(suspended, self._resumed_s[owner], 0.0) + np.where(away, self._moved_s[owner], 0.0)
         delay_s = np.zeros(len(target.running))
         waits_s = np.append(self._waits_s(target, arrives), 0.0)  # the last one: of a node that is not known

@@ -25,6 +25,7 @@ from daemons.values.records.cluster import (
     JobRecord,
     LoadingRecord,
     NodeRecord,
+    OperationRecord,
     OverrunRecord,
     PaceRecord,
     WebRecord,
@@ -139,7 +140,10 @@ def _control(record: ControlRecord) -> Row:
     return {"name": record.key[1], "deciding": record.deciding}
 
 
-def _named(record: WindowRecord | DurationRecord | LoadingRecord | PaceRecord | OverrunRecord | AssuranceRecord) -> Row:
+Named = WindowRecord | DurationRecord | LoadingRecord | PaceRecord | OverrunRecord | OperationRecord | AssuranceRecord
+
+
+def _named(record: Named) -> Row:
     return {"name": record.name}
 
 
@@ -153,6 +157,7 @@ KINDS: Mapping[str, RecordKind] = {
     "loading": RecordKind(LoadingRecord, schema.loadings, _named),
     "pace": RecordKind(PaceRecord, schema.paces, _named),
     "overrun": RecordKind(OverrunRecord, schema.overruns, _named),
+    "operation": RecordKind(OperationRecord, schema.operation_times, _named),
     "assurance": RecordKind(AssuranceRecord, schema.assurances, _named),
     "control": RecordKind(ControlRecord, schema.control, _control),
     "decision": RecordKind(DecisionRecord, schema.decisions, _decision, int),

@@ -189,7 +189,7 @@ def _features(
         QuotaFeature(cluster, settings.limits),
         NodesFeature(cluster, unit_of_work, spine.measure, lifecycle),
         InterferenceFeature(cluster, unit_of_work, settings),
-        LearningFeature(cluster),
+        LearningFeature(cluster, settings),
         windows,
         web,
         environments,

@@ -88,7 +88,7 @@ class SnapshotBuilder:
             oldest_report_s=max((now_s - node.seen_s for node in up), default=0.0),
             vm_overhead_mib=self.cluster.vm_overhead_mib,
             constraints=(*columns.pop("constraints", ()), *(keeps_of(self.cluster, jobs) if bound else ())),
-            costs=self.settings.operation_costs,
+            costs=columns.pop("costs", self.settings.operation_costs),
             at_cycle=at_cycle,
             migration=migration_columns(self.cluster, nodes, jobs, now_s),
             **columns,

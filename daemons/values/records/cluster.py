@@ -11,10 +11,12 @@ from dataclasses import dataclass
 from msgspec import Struct
 
 from daemons.models.loading_history import LoadingHistory, PaceSample
+from daemons.models.operation_times import Measured
 from daemons.models.overrun import RatioHistory
 from daemons.values.records.assurance import AssuranceRecord
 from daemons.values.records.notifications import NotificationRecord
 from shared.policy_api.decision import Change, Plan, Reason, Refusal, Slowed, WindowSize
+from shared.values.actions import ActionKind
 from shared.values.agreement import Agreement, EnvironmentState
 from shared.values.jobs import Allotment, Job, JobPhase
 from shared.values.nodes import Handover, Node, NodeService
@@ -491,6 +493,24 @@ class OverrunRecord:
 
 
 @dataclass(frozen=True, slots=True)
+class OperationRecord:
+    """How long operations of a kind took, the newest last."""
+
+    kind: ActionKind
+    measured: tuple[Measured, ...]
+
+    @property
+    def name(self) -> str:
+        """The kind."""
+        return self.kind.value
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """Kind of record, and of operation."""
+        return ("operation", self.name)
+
+
+@dataclass(frozen=True, slots=True)
 class Deleted:
     """Removes the record of a key."""
 
@@ -508,6 +528,7 @@ Record = (
     | LoadingRecord
     | PaceRecord
     | OverrunRecord
+    | OperationRecord
     | AssuranceRecord
     | DecisionRecord
     | ControlRecord

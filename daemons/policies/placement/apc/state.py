@@ -418,7 +418,7 @@ class State:
         """How long the operation that brings a job of one instance to a node takes."""
         problem, state = self.problem, self.problem.state[row]
         if state == WAITING:
-            return problem.start_s
+            return problem.start_s[row]
         away = problem.migrate_s[row] if problem.home[row][0] != node else 0.0
         return problem.resume_s[row] + away if state == SUSPENDED else away
 
