@@ -56,5 +56,7 @@ COSTLY = (ActionKind.START, ActionKind.SUSPEND, ActionKind.RESUME, ActionKind.MI
 
 COSTS: dict[str, OperationCosts] = {
     "none": OperationCosts(),
-    "paper": OperationCosts(3.6, 0.0353, 0.0333, 0.0132),  # apc.txt, Table 1 (seconds, memory in MB)
+    "paper": OperationCosts(
+        start_s=3.6, suspend_s_per_mib=0.0353, resume_s_per_mib=0.0333, migrate_s_per_mib=0.0132
+    ),  # apc.txt, Table 1 (seconds, memory in MB)
 }

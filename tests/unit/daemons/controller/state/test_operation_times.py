@@ -22,11 +22,23 @@ PAPER = COSTS["paper"]
 
 
 def _action(kind: ActionKind, number: int = 0, from_node: str = "") -> Action:
-    return Action(f"a{number}", kind, "n1", "j#0", 1, "boot", 1e9, from_node=from_node)
+    return Action(
+        f"a{number}", kind, node="n1", vm="j#0", term=1, boot_id="boot", expires_at_s=1e9, from_node=from_node
+    )
 
 
 def _result(number: int = 0, outcome: Outcome = Outcome.OK, kind: ActionKind = ActionKind.SUSPEND) -> Result:
-    return Result("n1", "boot", 1, 0.0, 1, f"a{number}", kind, "j#0", outcome)
+    return Result(
+        node="n1",
+        boot_id="boot",
+        seq=1,
+        clock_s=0.0,
+        term=1,
+        action=f"a{number}",
+        kind=kind,
+        vm="j#0",
+        outcome=outcome,
+    )
 
 
 def _measure(times: OperationTimes, kind: ActionKind, seconds: float, memory_mib: float = 1000.0) -> int:
