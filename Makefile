@@ -65,8 +65,8 @@ $(STAMP): setup.cfg pyproject.toml $(LOCKS)
 	  --editable '.[dev,plots,portal]'; \
 	touch $@
 
-run: setup ## Watch a simulated cluster of 25 nodes work through 200 jobs; the report lands in out/run/
-	$(BIN)/trimtab sim run --output-folder out/run
+run: setup ## Watch three simulated clusters of 25 nodes work through 200 jobs each; the report lands in out/run/
+	$(BIN)/trimtab sim run --seeds 0-2 --output-folder out/run
 
 lab: setup ## As root: watch jobs and a web application on HOSTS=3 hosts with QEMU on this machine, and see that all is well
 	$(BIN)/python -m tests.lab --hosts $(HOSTS)

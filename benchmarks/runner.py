@@ -15,6 +15,7 @@ BENCHES = ("replay_bench", "log_bench", "coordinate_bench", "dilation_bench")
 FIGURES = (
     "wire_bench",
     "place_bench",
+    "redistribution_bench",
     "provision_bench",
     "coordinate_bench",
     "dilation_bench",

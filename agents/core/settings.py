@@ -7,6 +7,8 @@ from dataclasses import dataclass, fields
 
 from shared.base.errors import InvalidValue
 
+OUTCOME_KEEP_S = 3600.0
+
 
 @dataclass(frozen=True, slots=True)
 class AgentSettings:
@@ -22,7 +24,7 @@ class AgentSettings:
     report_s: float = 5.0
     operation_timeout_s: float = 600.0
     publish_retry_s: float = 5.0
-    outcome_keep_s: float = 3600.0
+    outcome_keep_s: float = OUTCOME_KEEP_S
     address: str = ""
 
     def __post_init__(self) -> None:

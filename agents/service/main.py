@@ -14,7 +14,7 @@ from agents.collectors.network import mac_addresses
 from agents.collectors.node import NodeSampler
 from agents.collectors.system import os_of
 from agents.core.agent import OBSERVES_MAX, Agent
-from agents.core.settings import AgentSettings
+from agents.core.settings import OUTCOME_KEEP_S, AgentSettings
 from agents.disk_journal import DiskJournal
 from agents.power.host import OtherHost, OwnHost
 from agents.probes.lanes import ProbeLanes
@@ -323,8 +323,15 @@ class _Wake:
             self.target()
 
 
-def build(config: AgentConfig, connect: startup.Connect, make: MakeHypervisor, seed: int) -> AgentShell:
-    """An agent's shell from its configuration. Raises InvalidInput, or TransientError when it may work later."""
+def build(
+    config: AgentConfig,
+    connect: startup.Connect,
+    make: MakeHypervisor,
+    seed: int,
+    outcome_keep_s: float = OUTCOME_KEEP_S,
+) -> AgentShell:
+    """An agent's shell from its configuration. outcome_keep_s: see `AgentSettings`. Raises InvalidInput, or
+    TransientError when it may work later."""
     node = own_name(config)
     monitor = Monitor(config.monitor)
     own = OwnSetups(node, config.setup, f"{config.journal.path}.setup.lock")
@@ -336,6 +343,7 @@ def build(config: AgentConfig, connect: startup.Connect, make: MakeHypervisor, s
     settings = AgentSettings(
         report_s=config.periods.report_s,
         operation_timeout_s=config.timeouts.operation_timeout_s,
+        outcome_keep_s=outcome_keep_s,
         address=config.node.address,
     )
     shell = AgentShell(

@@ -123,7 +123,7 @@ class _Cutter:
         web, flows = self._web(who, work)
         seen = replace(
             whole,
-            nodes=_taken(whole.nodes, rows),
+            nodes=taken(whole.nodes, rows),
             workloads=work,
             instances=instances,
             stages=stages,
@@ -143,7 +143,7 @@ class _Cutter:
 
     def _workloads(self, who: int, nodes: Ints) -> tuple[WorkloadColumns, InstanceColumns, StageColumns]:
         whole, rows = self._whole, self._work.of(who)
-        work = _taken(whole.workloads, rows)
+        work = taken(whole.workloads, rows)
         counts = np.where(work.state == WorkloadState.WAITING.value, 0, work.instances)
         at = _ragged(work.first_instance, counts)
         local = _local(len(whole.nodes.names), nodes)
@@ -160,15 +160,15 @@ class _Cutter:
             first_instance=counts.cumsum() - counts,
             first_stage=work.stages.cumsum() - work.stages,
         )
-        stages = _taken(whole.stages, _ragged(work.first_stage, work.stages))
+        stages = taken(whole.stages, _ragged(work.first_stage, work.stages))
         return mine, InstanceColumns(here, whole.instances.cpu_mhz[at]), stages
 
     def _web(self, who: int, work: WorkloadColumns) -> tuple[WebColumns, FlowColumns]:
         """Never more instances than there are rows for: some may not be shown."""
         rows, whole = self._apps_rows.of(who), self._whole
         if not rows.size:
-            return _taken(whole.web, rows), _taken(whole.flows, rows)
-        web, flows = _taken(whole.web, rows), _taken(whole.flows, self._flow_rows.of(who))
+            return taken(whole.web, rows), taken(whole.flows, rows)
+        web, flows = taken(whole.web, rows), taken(whole.flows, self._flow_rows.of(who))
         shown = np.bincount(work.app[work.app >= 0], minlength=rows.size)
         app = _local(len(whole.web.names), rows)[flows.app]
         web = replace(
@@ -194,7 +194,7 @@ def _power(power: PowerColumns | None, rows: Ints, leaving: Bools) -> PowerColum
     """A node that another is to have is not to be counted on."""
     if power is None:
         return None
-    mine = _taken(power, rows)
+    mine = taken(power, rows)
     return replace(mine, available=mine.available & ~leaving)
 
 
@@ -210,8 +210,8 @@ def _loading(loading: LoadingColumns | None, work: Ints, nodes: Ints) -> Loading
     return replace(loading, parts=loading.parts[:, work], node_type=loading.node_type[nodes])
 
 
-def _taken(columns: T, rows: Ints) -> T:
-    """Those rows of each column."""
+def taken(columns: T, rows: Ints) -> T:
+    """Return those rows of each column."""
     made: dict[str, Any] = {}
     listed: list[int] | None = None
     for each in fields(columns):  # type: ignore[arg-type]
@@ -262,7 +262,8 @@ def _joined(outlooks: Sequence[Outlook]) -> Outlook:
         return tuple(value for one in outlooks for value in getattr(one, name))
 
     levels = [one.level for one in outlooks if one.level is not None]
-    return Outlook(column("names"), column("now"), column("predicted"), column("best"), min(levels, default=None))
+    columns = column("names"), column("now"), column("predicted"), column("best")
+    return Outlook(*columns, min(levels, default=None), column("goalless"))
 
 
 def give_way(part: Partition, decision: PlacementDecision) -> PlacementDecision:

@@ -20,6 +20,7 @@ from daemons.models.deadline.breaches import BreachSpec
 from daemons.models.deadline.risks import RiskSpec
 from daemons.models.deadline.rules import TableSpec
 from daemons.models.outlook import slowed_by
+from daemons.models.shortage import Shortage, shortage_of
 from daemons.values.settings import PolicyChoice
 from shared.policy_api.analysis import BreachQuery
 from shared.policy_api.decision import PlacementDecision, ProvisioningDecision
@@ -51,7 +52,8 @@ class DecideOutcome:
     """The decisions and the policies' new states. `skipped`: why the data did not suffice ("": it did). `standing`: the
     utility of every job at the time of the snapshot; only at cycles. `missing`: the tables that were asked for and are
     not there, for a `PrepareRequest`. `lacking`, `failed`: by environment ("": the pool), why its part brought no
-    decision while others did: the data did not suffice, or its policy raised."""
+    decision while others did: the data did not suffice, or its policy raised. shortage: of the pool's CPU; only at
+    cycles."""
 
     placement: PlacementDecision
     placement_state: Any
@@ -62,6 +64,7 @@ class DecideOutcome:
     missing: tuple[Spec, ...] = field(default=(), compare=False)
     lacking: Mapping[str, str] = field(default_factory=dict)
     failed: Mapping[str, str] = field(default_factory=dict)
+    shortage: Shortage | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,12 +125,14 @@ def _decided(request: DecideRequest, recording_cache: RecordingCache) -> DecideO
     if snapshot.loading is not None:
         placed = replace(placed, slowed=slowed_by(snapshot, placed.changes))
     now = standing(request.snapshot) if request.snapshot.at_cycle else {}
+    shortage = shortage_of(request.snapshot) if request.snapshot.at_cycle else None
     return DecideOutcome(
         placed,
         placement_state,
         provisioned,
         provisioning_state=provisioning_state,
         standing=now,
+        shortage=shortage,
         missing=tuple(recording_cache.missing.values()),
     )
 
@@ -166,6 +171,7 @@ def _by_part(request: DecideRequest, recording_cache: RecordingCache) -> DecideO
         None if pool is None else _with_held(request.snapshot, pool.provisioning),
         provisioning_state=request.provisioning_state if pool is None else pool.provisioning_state,
         standing={name: utility for one in answers for name, utility in one.standing.items()},
+        shortage=None if pool is None else pool.shortage,
         missing=tuple(recording_cache.missing.values()),
         lacking=lacking,
         failed=failed,

@@ -47,17 +47,8 @@ from shared.values.jobs import Constraint, ConstraintKind
 from shared.values.operation_costs import OperationCosts
 from shared.values.web_app import ModelForm
 
-SCHEMA = 7  # goes up with every change of what a snapshot or a request consists of
-SCHEMAS = (
-    1,
-    2,
-    3,
-    4,
-    5,
-    6,
-    7,
-)  # that can be read; 1: without what provisioning sees; 2: environments; 3: loading; 4: migration; 5: what stays; 6:
-#    windows' phases
+SCHEMA = 8  # goes up with every change of what a snapshot or a request consists of
+SCHEMAS = tuple(range(1, SCHEMA + 1))  # that can be read
 BYTES_MAX = 64 << 20  # of the JSON in a file
 NUMBER_MAX = 1e60  # of a finite number, so that products of several are finite too
 PART_LENGTH = 4096  # characters of one string on the bus
@@ -82,8 +73,14 @@ _LATER = {
     4: ("loading",),
     5: ("migration",),
 }  # parts by the schema that brought them
-_LATER_ROWS = {2: ("queued",), 6: ("stays",)}  # truth values of workloads by the schema that brought them: false before
-_LATER_OF_WINDOWS = {7: ("phase_rates", "phase_goes", "begun_s", "unavoidable")}  # what they lack has its default
+_LATER_ROWS: Mapping[int, Mapping[type, Mapping[str, bool | float]]] = {
+    2: {WorkloadColumns: {"queued": False}},
+    6: {WorkloadColumns: {"stays": False}},
+    7: {FlowColumns: {"response_factor": 1.0}},
+}  # columns by the schema that brought them, and what they were before
+_LATER_OF_WINDOWS = {8: ("phase_rates", "phase_goes", "begun_s", "unavoidable")}  # what they lack has its default
+_COSTS = ("start_s", "suspend_s_per_mib", "resume_s_per_mib", "migrate_s_per_mib")
+_LEARNT_COSTS = {each.name for each in fields(OperationCosts)} - {*_COSTS}  # left out where they are 0
 _NUMBERS = ("now_s", "cycle_s", "reporting_frac", "oldest_report_s", "vm_overhead_mib")
 
 
@@ -106,7 +103,7 @@ def to_bytes(request: DecideRequest) -> bytes:
         "snapshot": {
             **{name: getattr(snapshot, name) for name in _NUMBERS},
             "at_cycle": snapshot.at_cycle,
-            "costs": {each.name: getattr(snapshot.costs, each.name) for each in fields(OperationCosts)},
+            "costs": _costs_written(snapshot.costs),
             "constraints": [[each.kind.value, each.members, each.nodes] for each in snapshot.constraints],
             **{name: _written(getattr(snapshot, name)) for name in _COLUMNS},
             "power": snapshot.power and _written(snapshot.power),
@@ -141,6 +138,11 @@ def _packed(plain: Row) -> bytes:
     compress = zlib.compressobj(COMPRESSION_LEVEL, wbits=_GZIP)
     text = json.dumps(plain, separators=(",", ":")) + "\n"
     return compress.compress(text.encode("ascii")) + compress.flush()
+
+
+def _costs_written(costs: OperationCosts) -> Row:
+    values = {each.name: getattr(costs, each.name) for each in fields(OperationCosts)}
+    return {name: value for name, value in values.items() if value or name in _COSTS}
 
 
 def _written(columns: Any) -> Row:
@@ -326,7 +328,8 @@ class _Reader:
         later = [part for since, parts in _LATER.items() if since <= schema for part in parts]
         self._keys("snapshot", plain, {*_NUMBERS, "at_cycle", "costs", "constraints", *_COLUMNS, *later})
         numbers: dict[str, Any] = {name: self._number(f"snapshot.{name}", plain[name]) for name in _NUMBERS}
-        self._keys("snapshot.costs", plain["costs"], {each.name for each in fields(OperationCosts)})
+        learnt = _LEARNT_COSTS & {*plain["costs"]} if isinstance(plain["costs"], dict) else set()
+        self._keys("snapshot.costs", plain["costs"], {*_COSTS, *learnt})
         costs = {name: self._number(f"snapshot.costs.{name}", value) for name, value in plain["costs"].items()}
         columns: dict[str, Any] = {
             name: self._columns(f"snapshot.{name}", plain[name], kind, schema) for name, kind in _COLUMNS.items()
@@ -368,13 +371,13 @@ class _Reader:
         return float(found)
 
     def _columns(self, where: str, plain: Any, kind: type[T], schema: int) -> T:
-        later = {name for since, rows in _LATER_ROWS.items() if since > schema for name in rows}
+        news = [each.get(kind, {}) for since, each in _LATER_ROWS.items() if since > schema]
+        later = {name: value for rows in news for name, value in rows.items()}
         hints = {name: hint for name, hint in field_hints(kind).items() if name not in later}
         self._keys(where, plain, set(hints))
         made = {name: self._read(f"{where}.{name}", plain[name], hint) for name, hint in hints.items()}
         first, *others = made
-        if kind is WorkloadColumns:
-            made |= {name: np.zeros(len(made[first]), dtype=np.bool_) for name in later}
+        made |= {name: np.full(len(made[first]), value) for name, value in later.items()}
         for name in others:
             if len(made[name]) != len(made[first]):
                 self._fail(f"{where}.{name}", f"has {len(made[name])} rows", f"{len(made[first])}, as {first} has")

@@ -16,8 +16,8 @@ from scipy.special import ndtri  # type: ignore[import-untyped]  # scipy has no 
 
 from shared.base.errors import InvalidValue
 
-FREE_GAP, DEAR_GAP = 0.04, 0.14  # between these head-room shrinks from all that is wanted to none
-LEAST_QUANTILE = 0.5
+FREE_GAP, DEAR_GAP = 0.04, 0.14  # between these head-room shrinks from all that is wanted to the least
+LEAST_QUANTILE = 0.75
 MEMORY_S = 1_200.0  # after so long a sample counts e times less
 PRIOR_FRAC, PRIOR_SAMPLES = 0.05, 4.0
 
@@ -49,7 +49,7 @@ def planned_mhz(
 
 def headroom_quantile(most: float, gap: float) -> float:
     """Return the quantile of the load to plan for: `most` (0.5 to below 1) while the jobs are hardly below what the
-    application could have at best, 0.5 where they are so far below, by `gap` of utility, that head-room takes more
-    from them than it is worth."""
+    application could have at best, `LEAST_QUANTILE` (or `most`) where they are so far below, by `gap` of utility, that
+    more head-room takes more from them than it is worth."""
     dear = min(1.0, max(0.0, (gap - FREE_GAP) / (DEAR_GAP - FREE_GAP)))
-    return most - dear * (most - LEAST_QUANTILE)
+    return most - dear * max(0.0, most - LEAST_QUANTILE)

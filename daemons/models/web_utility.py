@@ -21,7 +21,7 @@ from daemons.models.response import FlowFigures, Hyperbola, ResponseModel, model
 from daemons.models.utility import unweighted, weighted
 from shared.base.errors import InvalidValue
 from shared.policy_api.snapshot import Floats, FlowColumns, WebColumns
-from shared.values.scalars import not_negative
+from shared.values.scalars import not_negative, positive
 from shared.values.web_app import ModelForm
 
 LATE_GOALS = 10.0
@@ -32,7 +32,8 @@ _APART = 1e-9  # the bend keeps so far from the load, relative, that differences
 @dataclass(frozen=True, slots=True)
 class FlowUtility:
     """One flow: `model` of the mean, t_min_s (that CPU does not shorten), goal_s, `tail` (what the excess over t_min is
-    multiplied with, 1 for the mean). The bend: at `late_mhz` the utility is `late`, its tangent there `late_slope`."""
+    multiplied with: 1 for the mean, times what measurements say). The bend: at `late_mhz` the utility is `late`, its
+    tangent there `late_slope`."""
 
     model: ResponseModel
     t_min_s: float
@@ -98,14 +99,18 @@ class AppUtility:
         return np.minimum(most, self.max_mhz)
 
 
-def flow_utility(model: ResponseModel, goal_s: float, t_min_s: float = 0.0, percentile: float = 0.0) -> FlowUtility:
-    """A goal on the mean response time, or on a percentile (above 0 and below 1). Raises `InvalidValue`."""
+def flow_utility(
+    model: ResponseModel, goal_s: float, t_min_s: float = 0.0, percentile: float = 0.0, factor: float = 1.0
+) -> FlowUtility:
+    """A goal on the mean response time, or on a percentile (above 0 and below 1). factor: the excess is so many times
+    what the model says, > 0. Raises `InvalidValue`."""
     if not (math.isfinite(goal_s) and goal_s > 0.0):
         raise InvalidValue("goal_s", goal_s, "a finite number above 0")
     if not 0.0 <= percentile < 1.0:
         raise InvalidValue("percentile", percentile, "0 (the mean) or above, below 1")
     not_negative("t_min_s", t_min_s)
-    tail = -math.log1p(-percentile) if percentile > 0.0 else 1.0
+    positive("factor", factor)
+    tail = factor * (-math.log1p(-percentile) if percentile > 0.0 else 1.0)
     late_mhz = float(model.mhz(np.array([model.least_s + LATE_GOALS * goal_s / tail]))[0])
     late_mhz = max(late_mhz, model.load_mhz * (1.0 + _APART))
     late = (goal_s - t_min_s - tail * float(model.excess_s(np.array([late_mhz]))[0])) / goal_s
@@ -143,4 +148,7 @@ def _of_row(flows: FlowColumns, row: int, sum_mhz: float, vcpu_mhz: float) -> Fl
     if flows.throughput[row]:
         return throughput_utility(goal, work, max(0.0, load_mhz - float(flows.rate_per_s[row]) * work))
     figures = FlowFigures(load_mhz, float(flows.c_mhz_s[row]), work, vcpu_mhz)
-    return flow_utility(model_of(form, figures), goal, float(flows.t_min_s[row]), float(flows.percentile[row]))
+    t_min_s, percentile, factor = (
+        float(column[row]) for column in (flows.t_min_s, flows.percentile, flows.response_factor)
+    )
+    return flow_utility(model_of(form, figures), goal, t_min_s, percentile, factor)

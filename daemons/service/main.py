@@ -201,12 +201,11 @@ class ControllerShell(Shell):
     def _leads(self) -> bool:
         return self.controller.leadership.role is Role.LEADING
 
-    def _feed(self, event: fx.Input) -> None:
-        """As every shell, and noted: also while the lead is taken, since what comes then is held and heard later."""
-        core, now_s = self.controller, self.clock.now_s()
+    def _note(self, event: fx.Input, now_s: float) -> None:
+        """For history: also while the lead is taken, since what comes then is held and heard later."""
+        core = self.controller
         if self._archive is not None and core.leadership.role is not Role.STANDBY and is_noted(event, core, now_s):
             self._history.input(event, now_s)
-        super()._feed(event)
 
     def _buried(self, buried: Buried) -> None:
         """As every shell; and the core is told, which knows for whom it is an alarm."""

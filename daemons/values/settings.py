@@ -3,7 +3,7 @@ file."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from typing import Any, TypeVar, cast
@@ -251,12 +251,14 @@ class WebPlanning:
     """What CPU web applications are given beyond what they use now: a decision plans for the quantile
     `headroom_quantile` (0.5 to below 1) of the load within `horizon_s`, less where jobs are worse off than they are,
     and for working off within `work_off_s` what waits. An instance can use `usable_frac` (0..1) of its CPU before
-    requests pile up."""
+    requests pile up. `known_mhz`: the load in MHz of an application over that time from a moment on, where it is known
+    (an oracle to compare decisions with)."""
 
     headroom_quantile: float = 0.9
     horizon_s: float = 60.0
     work_off_s: float = 10.0
     usable_frac: float = 0.98
+    known_mhz: Callable[[str, float], float] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -266,14 +268,16 @@ class ControllerSettings:
     report_s: the agents' report period. silent_after_s: a node without a report for so long is unknown.
     fence_after_s: silent for so long, its power driver is asked to prove it off (None: no power driver, an operator
     must confirm). max_skew_s: a node whose clock is further off is not acted on. gang_timeout_s: after it a job of
-    which not all instances are prepared is taken back, once no operation on it is under way. retry_s, retry_max_s:
+    which not all instances are prepared is taken back, once no operation on it is under way. operation_timeout_s: an
+    action that is not answered so long after it must have been begun is an alarm. retry_s, retry_max_s:
     back-off after a failed operation, doubling. arrival_grace_s: how long after a migration the target's word that
     the VM is not there is not believed. scrape_s: how often web applications with counters are read.
     hands_off_s: for how long a workload is left alone after somebody else moved, stopped, started, paused or resumed a
     VM of it; twice as long each time that it happens again, up to a day.
     setup_tries: how often a setup of a node is tried before an operator must see to it. approvals: so many accounts
     must approve a plan that waits (1 to 5). record_snapshots: what each decision was computed from is to be kept.
-    operation_costs: what policies take operations on VMs to cost. power: how nodes leave service and come back.
+    operation_costs: what policies take operations on VMs to cost; learn_costs: they are a prior only, which measured
+    times correct. power: how nodes leave service and come back.
     windows: deadlines that queues of jobs share. prices: what energy costs. X interference: how jobs slow each
     other down.
     """
@@ -288,6 +292,7 @@ class ControllerSettings:
     probe_s: float = 2.0
     gang_timeout_s: float = 120.0
     action_ttl_s: float = 60.0
+    operation_timeout_s: float = 600.0
     setup_tries: int = 3
     arrival_grace_s: float = 10.0
     retry_s: float = 15.0
@@ -300,6 +305,7 @@ class ControllerSettings:
     approvals: int = 1
     vm_overhead_mib: float = 0.0
     operation_costs: OperationCosts = COSTS["paper"]
+    learn_costs: bool = True
     limits: Limits = Limits()
     placement: PolicyChoice = PolicyChoice("apc")
     provisioning: PolicyChoice = PolicyChoice("static")

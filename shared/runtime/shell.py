@@ -312,13 +312,18 @@ class Shell:
         self._pump.taken()
 
     def _feed(self, event: fx.Input) -> None:
+        now_s = self.clock.now_s()
+        self._note(event, now_s)
         line = trace.of_input(event)
         if line is not None:
             self._tell(line)
         self.meter.input(event)
-        effects = self.core.handle(event, self.clock.now_s())
+        effects = self.core.handle(event, now_s)
         if effects:  # a report, the most frequent input, has none
             self._carry_out(effects)
+
+    def _note(self, event: fx.Input, now_s: float) -> None:
+        """What is to be done with an input before the core gets it; nothing in every shell."""
 
     def _carry_out(self, effects: Sequence[fx.Effect]) -> None:
         for effect in effects:

@@ -61,13 +61,13 @@ def cleaned(text: str, form: TextForm) -> str:
     return (_UNFIT_IN_PROSE if form is TextForm.PROSE else _UNFIT).sub(REPLACEMENT, text)
 
 
-_OF_WORDS = bytes(range(0x21, 0x7F))
+_OF_WORDS = bytes(byte if 0x21 <= byte < 0x7F else ord("?") for byte in range(256))  # all other bytes are replaced
 
 
 def are_words(texts: str) -> bool:
     """Whether words with commas between are surely all of form WORD; false also where only a look at each can tell."""
-    unfit = texts.encode("utf-8", "surrogatepass").translate(None, _OF_WORDS)  # several times as fast as `isprintable`
-    return not unfit and ",-" not in texts and texts[:1] != "-"
+    written = texts.encode("utf-8", "surrogatepass")
+    return written == written.translate(_OF_WORDS) and ",-" not in texts and texts[:1] != "-"
 
 
 def check_label(field: str, text: str) -> None:

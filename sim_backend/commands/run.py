@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -19,9 +19,10 @@ from daemons.capacity.process_pool import run_all
 from daemons.cli.numbers import Number, Whole, seed_range
 from daemons.cli.output import emit, messages, output_option, say, two_columns
 from daemons.controller.core.controller import Controller
+from daemons.decision.gains import columns_of
 from daemons.report.draw import can_draw
 from daemons.report.pictures import RunSeries, draw_band, draw_run
-from daemons.values.settings import ControllerSettings, PolicyChoice
+from daemons.values.settings import ControllerSettings, PolicyChoice, WebPlanning
 from shared.base.clock import perf_s
 from shared.base.write_file import make_folder, write_file
 from shared.ports.plugins import find_policy
@@ -30,8 +31,9 @@ from shared.values.operation_costs import COSTS
 from shared.values.vms import VmState
 from sim_backend.loop.closed_loop import ClosedLoop, LoopSettings
 from sim_backend.loop.outline import describe
-from sim_backend.loop.satisfaction import Minute, counted, minute, satisfaction
+from sim_backend.loop.satisfaction import APART, Minute, counted, minute, satisfaction
 from sim_backend.replay.workloads import Declared, WebShape, experiment_four, misdeclared, paper_nodes, shop
+from sim_backend.world.web_site import TrueWeb
 
 MEAN_GAP_S = 150.0
 MINUTE_S = 60.0  # between two moments of the report
@@ -44,7 +46,8 @@ NODES_MAX, JOBS_MAX = 1_000, 10_000
 @dataclass(frozen=True, slots=True)
 class Moment:
     """The cluster at one time of the run, as its controller sees it; the CPU is the truth. `minute`: how the web
-    application and the jobs fared since the moment before."""
+    application and the jobs fared since the moment before. alarms: code and words of those that a wrong prediction
+    raises. errors: how far the last prediction that was measured since then was off, of each side."""
 
     time_s: float
     nodes_up: int
@@ -56,6 +59,8 @@ class Moment:
     web_mhz: float
     web_instances: int
     minute: Minute
+    alarms: tuple[tuple[str, str], ...]
+    errors: tuple[float, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +73,8 @@ class Setting:
     web_shape: WebShape
     declared: Declared
     work_error: float
+    response_factor: float
+    oracle: bool
     policy: str
     costs: str
     seed: int
@@ -117,6 +124,18 @@ class Outcome:
     type=Number(-0.9, 9.0),
     help="By how much, as a part, the declared work of requests and jobs is above the true one.",
 )
+@click.option(
+    "--response-factor",
+    type=Number(0.1, 10.0),
+    default=1.0,
+    show_default=True,
+    help="How many times as long as their model says requests take, but for the time that CPU does not shorten.",
+)
+@click.option(
+    "--oracle",
+    is_flag=True,
+    help="Let the controller know the true work and the load that is to come, to compare with.",
+)
 @click.option("--undeclared-work", is_flag=True, help="Declare no work of requests at all.")
 @click.option("--seed", type=Whole(0), default=0, show_default=True, help="Seed of the jobs and of the load.")
 @click.option("--seeds", type=seed_range, metavar="A-B", help="Run each of these seeds instead, both included.")
@@ -136,6 +155,8 @@ def run(
     costs: str,
     web_shape: str,
     work_error: float | None,
+    response_factor: float,
+    oracle: bool,
     undeclared_work: bool,
     seed: int,
     seeds: range | None,
@@ -145,8 +166,12 @@ def run(
     find_policy("placement", policy)
     if undeclared_work and work_error is not None:
         raise click.UsageError("--undeclared-work and --work-error exclude each other")
+    if oracle and (undeclared_work or work_error):
+        raise click.UsageError("--oracle knows the true work: it goes without --undeclared-work and --work-error")
     make_folder("--output-folder", output_folder)
-    declared = Declared.NOTHING if undeclared_work else Declared.PART if work_error is None else Declared.ALL
+    declared = (
+        Declared.NOTHING if undeclared_work else Declared.ALL if oracle or work_error is not None else Declared.PART
+    )
     setting = Setting(
         nodes=nodes,
         jobs=jobs,
@@ -154,6 +179,8 @@ def run(
         web_shape=WebShape(web_shape),
         declared=declared,
         work_error=work_error or 0.0,
+        response_factor=response_factor,
+        oracle=oracle,
         policy=policy,
         costs=costs,
         seed=seed,
@@ -198,16 +225,27 @@ def _loop(setting: Setting) -> ClosedLoop:
         probe_s=REPORT_S,
         placement=PolicyChoice(setting.policy),
     )
-    settings = LoopSettings(controller, AgentSettings(report_s=REPORT_S), costs=COSTS[setting.costs])
     cluster = paper_nodes(setting.nodes)
-    loop = ClosedLoop(cluster, settings)
+    app, site = shop(cluster, setting.web_load, setting.seed, setting.web_shape, setting.declared, setting.work_error)
+    if setting.oracle:
+        controller = replace(controller, web_planning=_oracle(site, controller.web_planning))
+    loop = ClosedLoop(cluster, LoopSettings(controller, AgentSettings(report_s=REPORT_S), costs=COSTS[setting.costs]))
     if setting.web_load > 0.0:
-        app = shop(cluster, setting.web_load, setting.seed, setting.web_shape, setting.declared, setting.work_error)
-        loop.submit_web(*app, MINUTE_S, REPORT_S)
+        loop.submit_web(app, replace(site, response_factor=setting.response_factor), MINUTE_S, REPORT_S)
     jobs = experiment_four(np.random.default_rng(setting.seed), setting.jobs, MEAN_GAP_S)
     for job, truth in misdeclared(jobs, setting.work_error):
         loop.submit(job, truth)
     return loop
+
+
+def _oracle(truth: TrueWeb, planning: WebPlanning) -> WebPlanning:
+    """With the most that the application is asked for until CPU is shared out the next time."""
+    ahead_s = [part * planning.horizon_s for part in np.linspace(0.0, 1.0, 7).tolist()]
+
+    def known_mhz(_app: str, now_s: float) -> float:
+        return max(sum(flow.demand(now_s + s) * flow.work_mcycles for flow in truth.flows) for s in ahead_s)
+
+    return replace(planning, known_mhz=known_mhz)
 
 
 # --- watching ------------------------------------------------------------------------------------------------------
@@ -291,7 +329,25 @@ def _moment(loop: ClosedLoop, since_s: float) -> Moment:
         web_mhz=sum(web),
         web_instances=len(web),
         minute=minute(loop, since_s),
+        alarms=tuple((code, words) for code, _, _, words in _alarms(core, loop.engine.now_s)),
+        errors=_errors(core, since_s),
     )
+
+
+def _alarms(core: Controller, now_s: float) -> Iterable[tuple[str, str, float | None, str]]:
+    return (*core.deciding.alarms(), *core.features.alarms(now_s))
+
+
+def _errors(core: Controller, since_s: float) -> tuple[float, ...]:
+    """Predicted less measured utility, the means over the same applications and over the same jobs."""
+    last = next((record for record in core.deciding.history if record.measured_s is not None), None)
+    if last is None or last.measured_s is None or last.measured_s <= since_s:
+        return ()
+    gains = columns_of(last.gains)
+    known = np.isfinite(gains.measured)
+    web = np.array([name in core.cluster.web for name in gains.names], dtype=np.bool_)
+    errors = gains.predicted - gains.measured
+    return tuple(float(errors[side & known].mean()) for side in (web, ~web) if (side & known).any())
 
 
 # --- what is left of it ----------------------------------------------------------------------------------------------
@@ -305,13 +361,31 @@ def _report(loop: ClosedLoop, moments: Sequence[Moment], setting: Setting) -> di
         "virtual_s": moments[-1].time_s,
         **figures,
         **(_web_summary(loop, moments) if loop.apps else {}),
+        **_predictions(moments),
         "decisions": moments[-1].decisions,
         "actions": dict(sorted(loop.truth.actions.items())),
     }
 
 
+def _predictions(moments: Sequence[Moment]) -> dict[str, Any]:
+    """How often predictions held within 0.1, of both sides, and the first of each alarm: when, and in what words."""
+    errors = [each.errors for each in moments if each.errors]
+    alarms: dict[str, dict[str, Any]] = {}
+    for each in moments:
+        for code, words in each.alarms:
+            alarms.setdefault(code, {"first_s": each.time_s, "minutes": 0, "detail": words})
+        for code in {code for code, _ in each.alarms}:
+            alarms[code]["minutes"] += 1
+    return {
+        "predicted_within_frac": _mean([float(max(map(abs, both)) <= APART) for both in errors]),
+        "over_promised_frac": _mean([float(max(both) > APART) for both in errors]),
+        "alarms": alarms,
+    }
+
+
 def _flat(values: dict[str, Any]) -> dict[str, Any]:
-    shown = {name: value for name, value in values.items() if name not in ("operations", "actions")}
+    shown = {name: value for name, value in values.items() if name not in ("operations", "actions", "alarms")}
+    shown |= {f"alarm {code}": f"from {each['first_s']:.0f} s" for code, each in values["alarms"].items()}
     return shown | {f"action {kind}": count for kind, count in values["actions"].items()}
 
 
@@ -320,6 +394,7 @@ SHOWN = (
     "jobs_below_frac",
     "web_off_goal_frac",
     "level_p10",
+    "predicted_within_frac",
     "web_median_utility",
     "web_p10_utility",
     "web_unserved_s",

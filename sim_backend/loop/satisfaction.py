@@ -172,9 +172,15 @@ def satisfaction(minutes: Sequence[Minute], minute_s: float) -> dict[str, Any]:
         "web_p10_utility": _quantile(web, 0.1),
         "level_p10": _quantile(smaller, 0.1),
         "level_median": _quantile(smaller, 0.5),
+        "level_mean": _mean(smaller),
+        "jobs_level_mean": _mean([each.jobs for each in every if each.jobs is not None]),
         "web_unserved_s": minute_s * sum(each.asked and not each.served for each in every),
         "web_below_longest_s": minute_s * _longest(every),
     }
+
+
+def _mean(values: Sequence[float]) -> float | None:
+    return sum(values) / len(values) if values else None
 
 
 def _part(hits: Any, count: int) -> float | None:

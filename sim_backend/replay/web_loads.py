@@ -93,6 +93,7 @@ def flow_columns(loads: Sequence[WebLoad], now_s: float) -> FlowColumns:
         load_mhz=floats([asked.load_mhz for _, _, asked in rows]),
         rate_per_s=floats([asked.rate_per_s for _, _, asked in rows]),
         work_mcycles=floats([asked.work_mcycles for _, _, asked in rows]),
+        response_factor=np.ones(len(rows)),
     )
 
 

@@ -43,12 +43,14 @@ class TrueFlow:
 
 @dataclass(frozen=True, slots=True)
 class TrueWeb:
-    """An application as it really is. noise_frac: log-deviation of measured response times; arrivals vary as those of a
+    """An application as it really is. response_factor: how many times as long as its form says the part of a response
+    time is that CPU shortens. noise_frac: log-deviation of measured response times; arrivals vary as those of a
     Poisson process if `chance`, else they come at the rate of the demand exactly. The seed is that of both."""
 
     flows: tuple[TrueFlow, ...]
     form: ModelForm = ModelForm.MULTI_SERVER
     queue_s: float = 10.0
+    response_factor: float = 1.0
     noise_frac: float = 0.02
     chance: bool = True
     seed: int = 0
@@ -211,8 +213,7 @@ class WebSite:
         if load_mhz >= BUSY_MAX * mhz:
             return (math.inf,) * len(self._lanes)
         return tuple(
-            lane.flow.t_min_s + excess_s(self.truth.form, lane.flow.work_mcycles, mhz, load_mhz, vcpu_mhz)
-            for lane in self._lanes
+            lane.flow.t_min_s + self._excess_of(lane.flow.work_mcycles, mhz, load_mhz, vcpu_mhz) for lane in self._lanes
         )
 
     def _lose(self, lane: _Lane, arrived: float, vms: Sequence[str]) -> float:
@@ -261,7 +262,10 @@ class WebSite:
         if available_mhz <= 0.0:
             return 0.0
         vcpu_mhz = math.fsum(self._world.core_mhz(vm) for vm in vms) / len(vms)
-        return excess_s(self.truth.form, work_mcycles, available_mhz, used_mhz, vcpu_mhz)
+        return self._excess_of(work_mcycles, available_mhz, used_mhz, vcpu_mhz)
+
+    def _excess_of(self, work_mcycles: float, mhz: float, load_mhz: float, vcpu_mhz: float) -> float:
+        return self.truth.response_factor * excess_s(self.truth.form, work_mcycles, mhz, load_mhz, vcpu_mhz)
 
     def _sample(self, lane: _Lane, mean_s: float | None, window_s: float) -> FlowSample:
         flow = lane.flow

@@ -8,7 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from agents.hypervisors.libvirt import driver
 from agents.hypervisors.libvirt.codes import Affect
+from shared.base.clock import SystemClock
 from shared.values.actions import ActionKind, Outcome
 from sim_backend.conformance.hypervisor_bench import VM, Bench
 from sim_backend.fake_libvirt.faults import Fault
@@ -76,3 +78,25 @@ def test_the_next_agent_ends_the_haste_of_an_operation_that_was_interrupted(made
     made.drivers["h1"].inventory()
     bench.harness.until(lambda: weight(made, "h1") == OWN_MHZ)
     assert (weight(made, "h1"), weight(made, "h1", Affect.CONFIG)) == (OWN_MHZ, OWN_MHZ)
+
+
+def test_an_agent_ends_although_libvirt_never_answers_a_reading(made: Fakes, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Given an operation whose reading of the host hangs, and the watcher that waits for its turn, when the agent ends,
+    then it does not wait for ever."""
+    monkeypatch.setattr(driver, "CLOSE_S", 0.1)
+    bench = Bench(Harness(made))
+    bench.start(spec=bench.spec())
+    fault = Fault("XMLDesc", "hang", host="h1")
+    own, clock = made.drivers["h1"], SystemClock()
+    own.connected()  # nothing that was read before is taken for what is there now
+    made.cluster.fail(fault)
+    bench.begin(ActionKind.MIGRATE, expects=1, generation=2, to_node="h2")
+    limit_s = clock.monotonic_s() + 5.0
+    while fault.times > 0 and clock.monotonic_s() < limit_s:
+        clock.sleep(0.001)
+    own.connected()
+    begun_s = clock.monotonic_s()
+    own.close()
+    assert clock.monotonic_s() - begun_s < 8.0
+    made.cluster.script.clear()
+    made.cluster.release()

@@ -167,6 +167,7 @@ def experiment_five(waiting: int, nodes: int = 25, cores: int = 4) -> Snapshot:
         load_mhz=one * 30_000.0 * scale,
         rate_per_s=none,
         work_mcycles=none,
+        response_factor=one,
     )
     return replace(snapshot(rows, [*jobs, *replicas], NOW_S), cycle_s=CYCLE_S, web=web, flows=flows)
 
@@ -267,7 +268,14 @@ def _applications(rng: np.random.Generator, count: int, nodes: int) -> tuple[Web
         tuple(str(flow["name"]) for flow in columns),
         tuple(ModelForm(str(flow["model"])) for flow in columns),
     )
-    flows = FlowColumns(names, of, throughput=np.zeros(len(columns), dtype=np.bool_), model=models, **number)
+    flows = FlowColumns(
+        names,
+        of,
+        throughput=np.zeros(len(columns), dtype=np.bool_),
+        model=models,
+        response_factor=np.ones(len(columns)),
+        **number,
+    )
     replicas = [
         WorkRow(f"w{app}#{at}", memory_mib=1000.0, max_mhz=5000.0, vcpus=2, submit_s=NOW_S - 1.0, app=app)
         for app in range(count)

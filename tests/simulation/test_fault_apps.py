@@ -8,13 +8,13 @@ from dataclasses import replace
 
 import pytest
 
-from daemons.values.records.cluster import Deleted, JobRecord
+from daemons.values.records.cluster import Deleted, HandsOff, JobRecord
 from shared.protocol.messages import Reply
 from shared.protocol.operator_messages import RemoveWeb, SubmitWeb
 from shared.values.jobs import Allotment, JobPhase, Rules
 from sim_backend.bus.faults import BusFaults
 from sim_backend.faults.apps import RULELESS
-from sim_backend.faults.invariants.apps import unsettled_apps, vms_of
+from sim_backend.faults.invariants.apps import STAYED_S, unsettled_apps, vms_of
 from sim_backend.faults.run import FaultRun, loop_settings
 from sim_backend.faults.script import HORIZON_S, write_script
 
@@ -143,6 +143,19 @@ def test_rules_of_groups(run: FaultRun, kind: str) -> None:
     assert found(run) == set()
     store(run, bad)
     assert found(run) == {"rule-broken"}
+
+
+@pytest.mark.parametrize(("since_s", "expected"), [(10.0, set()), (STAYED_S + 1.0, {"rule-broken"})])
+def test_what_somebody_else_has_brought_together_is_parted_by_the_next_decision(
+    run: FaultRun, since_s: float, expected: set[str]
+) -> None:
+    """As in seed 910013 with 5 nodes: 16 s after a job was no longer left alone, and 123 s before the next decision."""
+    replica, job = record_of(run, replica=True), record_of(run, replica=False)
+    now_s = run.loop.engine.now_s
+    hands_off = HandsOff("moved-by-other", "v", "", at_s=0.0, until_s=now_s - since_s, count=1)
+    beside = replace(job, allotments=replica.allotments[:1] * len(job.allotments[:1]), hands_off=hands_off)
+    store(run, ruled(replica, apart="g"), ruled(beside, apart="g"))
+    assert found(run) == expected
 
 
 def test_two_instances_on_one_node_and_more_than_there_may_be(run: FaultRun) -> None:

@@ -146,3 +146,39 @@ def test_work_that_is_not_declared_cannot_be_declared_wrongly(tmp_path: Path) ->
 
     assert answer.exit_code == 2
     assert "--undeclared-work" in answer.stderr
+
+
+def test_a_wrong_response_model_is_named_within_three_cycles(tmp_path: Path) -> None:
+    """Given requests that take twice as long as their model says, when a cluster runs, then an alarm says so."""
+    answer = CliRunner().invoke(sim, [*SMALL, "--response-factor", "2", "--output-folder", str(tmp_path)])
+
+    assert answer.exit_code == 0, answer.output
+    values = json.loads(answer.stdout)
+    assert values["alarms"]["web-model-wrong"]["first_s"] <= 3 * 900.0
+    assert values["web_below_frac"] <= 0.02
+
+
+def test_a_right_model_raises_no_alarm_and_predicts_what_comes(tmp_path: Path) -> None:
+    answer = CliRunner().invoke(sim, [*SMALL, "--output-folder", str(tmp_path)])
+
+    values = json.loads(answer.stdout)
+    assert not {"web-model-wrong", "prediction-missed", "cluster-too-small"} & set(values["alarms"])
+    assert values["predicted_within_frac"] >= 0.9
+
+
+@pytest.mark.full
+def test_an_oracle_is_hardly_better_off(tmp_path: Path) -> None:
+    """Head-room for a load that is not known may not be bought by starving jobs."""
+    seed = ["run", "--seed", "33", "--output", "json", "--output-folder", str(tmp_path)]
+    known = json.loads(CliRunner().invoke(sim, [*seed, "--oracle"]).stdout)
+    guessed = json.loads(CliRunner().invoke(sim, seed).stdout)
+
+    assert 0.0 < known["level_mean"] - guessed["level_mean"] <= 0.05
+    assert known["jobs_level_mean"] - guessed["jobs_level_mean"] <= 0.05
+
+
+def test_an_oracle_does_not_go_with_work_that_is_not_known(tmp_path: Path) -> None:
+    answer = CliRunner().invoke(sim, [*SMALL, "--oracle", "--undeclared-work", "--output-folder", str(tmp_path)])
+
+    assert answer.exit_code == 2
+    assert "--oracle" in answer.stderr

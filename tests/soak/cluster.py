@@ -24,7 +24,7 @@ from tests.integration.private_broker import PrivateBroker
 from tests.integration.scene import PASSWORD, TRIMTAB, scene
 from tests.integration.test_bad_input import mounted
 from tests.ports import free_ports
-from tests.soak import hurried_controller
+from tests.soak import hurried_agent, hurried_controller
 from tests.soak.asking import Asker, Times, Worker
 from tests.soak.load import (
     JOB_MIB,
@@ -84,7 +84,8 @@ class Soak(Town):
     controller_metrics = 0
 
     def prepare(self) -> None:
-        """As of a town; the controller decides and prunes often, and what it measures is shown."""
+        """As of a town; the controller decides and prunes often, and what it measures is shown. Agents keep outcomes no
+        longer than the controller its history: for an hour of so many orders, memory would only fill."""
         super().prepare()
         people = (*self.lab.users, PORTAL_USER, WEB_USER)
         self.api.apply(definitions(self.vhost, [Account(each, PASSWORD) for each in people]))
@@ -93,6 +94,10 @@ class Soak(Town):
             file = process.command[-1]
             hurry = [str(DECIDE_S), str(self.keep_s / 4), str(self.threads_file)]
             process.command = [sys.executable, "-P", script, *hurry, "--config", file]
+        script = str(Path(hurried_agent.__file__))
+        for process in self.lab.agents.values():
+            file = process.command[-1]
+            process.command = [sys.executable, "-P", script, str(self.keep_s), "--config", file]
 
     @property
     def threads_file(self) -> Path:

@@ -270,7 +270,7 @@ class WebLoad(Worker):
     def submit(self) -> None:
         """Submit the application."""
         app = WebApp(
-            APP, (Flow(FLOW, mean_s=0.1, work_mcycles=20.0),), JOB_MIB, max_mhz=MHZ, min_instances=1, max_instances=4
+            APP, (Flow(FLOW, mean_s=1.0, work_mcycles=20.0),), JOB_MIB, max_mhz=MHZ, min_instances=1, max_instances=4
         )
         reply = self._asker.answer(lambda word: SubmitWeb(word, app), lambda: True)
         assert reply is not None

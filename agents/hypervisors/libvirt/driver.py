@@ -31,6 +31,7 @@ from shared.values.vms import VmState, VmStatus
 
 OPERATIONS_MAX = 16  # under way at once; more wait
 ABORTS_MAX = 4
+CLOSE_S = 5.0
 LOOK_S = 30.0  # a change is heard of at once; this finds what was not
 MISSING_LOOK_S = 0.5
 ASK_AGAIN_S = 600.0  # pools and networks may have come and gone
@@ -146,11 +147,12 @@ class LibvirtHypervisor:
         return None
 
     def close(self) -> None:
-        """Let go of libvirt; VMs run on, and what waits for libvirt is not answered."""
+        """Let go of libvirt; VMs run on, and what waits for libvirt is not answered. At most `CLOSE_S`: a call that
+        libvirt never answers may keep a thread."""
         self._closed = True
         self._look_now.set()
         if self._watcher.is_alive():
-            self._watcher.join()
+            self._watcher.join(CLOSE_S)
         self._site.link.close()
         for workers in (self._checker, self._workers, self._aborts):
             workers.close()

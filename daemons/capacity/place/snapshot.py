@@ -270,4 +270,5 @@ def _flows(file: PlaceFile) -> FlowColumns:
         load_mhz=_floats([flow.load_mhz for flow in flows]),
         rate_per_s=_floats([flow.rate_per_s for flow in flows]),
         work_mcycles=_floats([flow.work_mcycles for flow in flows]),
+        response_factor=np.ones(len(flows)),
     )

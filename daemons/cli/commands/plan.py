@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import click
-from rich.console import RenderableType
+from rich.console import Group, RenderableType
 from rich.text import Text
 
 from daemons.cli import complete
@@ -18,6 +18,7 @@ from shared.protocol.account_messages import RejectPlan
 from shared.protocol.operator_messages import ApprovePlan, DryRun, SetDeciding
 
 HISTORY_COLUMNS = ("number", "decided_at_s", "policy", "kinds", "provisioning", "counts")
+SCORE_COLUMNS = ("workload", "policy", "cycles", "error", "over", "cause", "trusted")
 NAMED_COLUMNS = ("number", "decided_at_s", "workload", "became", "kind", "nodes", "reason")
 HISTORY_MAX = 200
 
@@ -68,14 +69,17 @@ def reject(line: ControllerConnection, decision: int) -> None:
 @bus_options
 @output_option
 def history(line: ControllerConnection, limit: int, workload: str) -> None:
-    """Show the last decisions, or what they say of one job or web application, and why."""
+    """Show the last decisions, or what they say of one job or web application, and why; then whose predictions did
+    not hold."""
     data = view(line, "plan-history", workload, limit)
     rows = rows_of(data, "decisions")
+    missed = [row for row in rows_of(data, "scores") if row.get("over") or not row.get("trusted")]
+    scores = [listing("predictions that do not hold", missed, SCORE_COLUMNS)] if missed else []
     if workload:
         named = [{**row, **one} for row in rows for one in rows_of(row, "named")]
-        emit(data, lambda: listing(f"decisions on {workload}", named, NAMED_COLUMNS))
+        emit(data, lambda: Group(listing(f"decisions on {workload}", named, NAMED_COLUMNS), *scores))
     else:
-        emit(data, lambda: listing("decisions", rows, HISTORY_COLUMNS))
+        emit(data, lambda: Group(listing("decisions", rows, HISTORY_COLUMNS), *scores))
 
 
 def _decision(data: dict[str, Any]) -> RenderableType:

@@ -4,7 +4,7 @@ made the desired state."""
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from daemons.controller.contract.computations import Answered, Computations
@@ -13,6 +13,7 @@ from daemons.controller.decide.apply import DesiredState
 from daemons.controller.decide.approval import Approvals
 from daemons.controller.decide.decision_log import DecisionLog
 from daemons.controller.decide.node_pool import NodePool, ServiceChange
+from daemons.controller.decide.prediction_scores import PredictionScores
 from daemons.controller.decide.predictions import utility_of_completed
 from daemons.controller.decide.progress import Progress
 from daemons.controller.decide.snapshot import SnapshotBuilder
@@ -29,6 +30,7 @@ from daemons.controller.state.web_app import utility_of
 from daemons.decision.gains import columns_of, gains_of, with_measured
 from daemons.decision.pipeline import DecideOutcome, DecideRequest, acts_on_events
 from daemons.decision.recording import record_of
+from daemons.models.shortage import Shortage
 from daemons.values.records.cluster import REDISTRIBUTION, ControlRecord, DecisionRecord, Provisioned
 from daemons.values.settings import Automation, ControllerSettings, PolicyChoice
 from daemons.values.view_format import Row, reason_view
@@ -43,6 +45,7 @@ from shared.values.jobs import JobPhase
 from shared.values.nodes import NodeService
 
 ROOM_SLACK = 1e-6  # MiB or MHz: sums of floats
+WORST_SHOWN = -10.0  # of utility: nobody needs to know by how much it is worse
 MEASURED_CYCLES = 1.5  # later than so many cycles it is not what was predicted any more
 
 
@@ -81,6 +84,8 @@ class DecisionCycle:
         self.submissions = 0
         self.history = DecisionLog()
         self.progress = Progress(cluster)
+        self.scores = PredictionScores(cluster)
+        self.shortage: tuple[float, Shortage] | None = None
         self.approving = Approvals(cluster, unit_of_work, settings, nodes, self.history, self._approved)
         self.refusals: Sequence[Refusal] = ()
         self.refused_s = 0.0
@@ -174,7 +179,7 @@ class DecisionCycle:
     def request(self, now_s: float, cycle: bool) -> DecideRequest:
         """What a decision now would be asked for."""
         return DecideRequest(
-            self.builder.build(now_s, cycle),
+            self.builder.build(now_s, cycle, self.scores.distrusted() if cycle else frozenset()),
             self.settings.placement,
             self._states.get("placement"),
             self.settings.provisioning if cycle else None,
@@ -236,10 +241,14 @@ class DecisionCycle:
         self.preparing.lacked(outcome.missing, now_s)
         placement = self._told_to_leave(outcome.placement, now_s)
         self.refusals, self.refused_s = placement.refusals, now_s
+        if self._open_cycle:
+            self._note_shortage(outcome.shortage, now_s)
         self._states = {"placement": outcome.placement_state, "provisioning": outcome.provisioning_state}
         records = self._measure(outcome.standing, now_s) if self._open_cycle else []
         provisioned = self._provision(outcome.provisioning, now_s) if outcome.provisioning is not None else None
         decided = self._decided(placement, provisioned, now_s, self.settings.placement.name)
+        if self._open_cycle and self._request is not None:
+            self.scores.promised(self._request.snapshot, now_s)
         self._ask_for_room()
         self.unit_of_work.effects += (
             record_of(decided, self._request, outcome) if self.settings.record_snapshots else []
@@ -257,7 +266,7 @@ class DecisionCycle:
 
     def _measure(self, standing: Mapping[str, float], now_s: float) -> list[DecisionRecord]:
         """Put beside what the cycle before predicted for this moment what has come of it."""
-        before = next((record for record in self.history if len(record.gains)), None)
+        before = self._last_prediction()
         late_s = MEASURED_CYCLES * self.settings.decide_s
         if before is None or before.measured_s is not None or now_s > before.at_s + late_s:
             return []
@@ -271,7 +280,29 @@ class DecisionCycle:
         measured = with_measured(before, utilities, now_s)
         self.history.replace(measured)
         self.approving.measured(measured)
+        if self._request is not None:
+            self.scores.measured(measured, self._request.snapshot, now_s)
         return [measured]
+
+    def _note_shortage(self, shortage: Shortage | None, now_s: float) -> None:
+        """Keep since when the cluster is too small."""
+        since_s = now_s if self.shortage is None else self.shortage[0]
+        self.shortage = None if shortage is None else (since_s, shortage)
+
+    def alarms(self) -> Iterable[tuple[str, str, float | None, str]]:
+        """Say that the cluster is too small, and whose predictions do not hold."""
+        if self.shortage is not None:
+            since_s, shortage = self.shortage
+            yield (
+                "cluster-too-small",
+                "controller",
+                since_s,
+                _in_words(shortage, self.cluster.web, self._last_prediction()),
+            )
+        yield from self.scores.alarms()
+
+    def _last_prediction(self) -> DecisionRecord | None:
+        return next((record for record in self.history if len(record.gains)), None)
 
     def _fail(self, now_s: float, what: str, subject: str, detail: str) -> None:
         self.trouble = DecisionFailure(now_s, what, detail)
@@ -446,3 +477,26 @@ class DecisionCycle:
 
 def _finite(level: float | None) -> float | None:
     return level if level is not None and math.isfinite(level) else None
+
+
+def _in_words(shortage: Shortage, web: Collection[str], last: DecisionRecord | None) -> str:
+    """How much is missing, for how long, and what each side is to get meanwhile."""
+    share = f"applications {shortage.web_mhz:,.0f}, jobs {shortage.jobs_mhz:,.0f}"
+    lasts = (
+        f"for about {shortage.lasts_s / 3_600.0:.1f} h if no more jobs come"
+        if math.isfinite(shortage.lasts_s)
+        else "as long as the load of applications stays"
+    )
+    more = f"{shortage.missing_mhz:,.0f} MHz more than {shortage.capacity_mhz:,.0f}"
+    said = f"{more} would meet all goals ({share}), {lasts}"
+    if last is None:
+        return said
+    gains = columns_of(last.gains)
+    worst = min((u for name, u in zip(gains.names, gains.predicted.tolist(), strict=True) if name in web), default=None)
+    gets = [("applications", worst), ("jobs", last.level)]
+    words = ", ".join(f"{side} a utility {_utility(value)}" for side, value in gets if value is not None)
+    return f"{said}; until then {words}" if words else said
+
+
+def _utility(value: float) -> str:
+    return f"of {value:.2f}" if value > WORST_SHOWN else f"below {WORST_SHOWN:g}"

@@ -67,9 +67,9 @@ class LoadHistory:
         seconds = sum(one.seconds for one in self.recent)
         return sum(one.load_mhz(works) * one.seconds for one in self.recent) / seconds if self.recent else 0.0
 
-    def planned_mhz(self, works: Mapping[str, float], planning: WebPlanning) -> float:
-        """Return the load in MHz that a decision is to plan for: see `models.load_forecast`; what waits is to be worked
-        off beside it, and instances can use a part of their CPU only."""
+    def planned_mhz(self, app: str, works: Mapping[str, float], planning: WebPlanning) -> float:
+        """Return the load in MHz of `app` that a decision is to plan for: see `models.load_forecast`; what waits is to
+        be worked off beside it, and instances can use a part of their CPU only."""
         if not self.points:
             return 0.0
         now_s = self.points[-1].at_s
@@ -77,5 +77,8 @@ class LoadHistory:
         ages = [now_s - one.at_s for one in whole]
         loads = [one.load_mhz(works) for one in whole]
         waiting = sum(count * works.get(flow, 0.0) for flow, count in self.queued.items())
-        planned = planned_mhz(ages, loads, self.now_mhz(works), planning.horizon_s, planning.headroom_quantile)
+        if planning.known_mhz is not None:
+            planned = planning.known_mhz(app, now_s)
+        else:
+            planned = planned_mhz(ages, loads, self.now_mhz(works), planning.horizon_s, planning.headroom_quantile)
         return (planned + waiting / planning.work_off_s) / planning.usable_frac

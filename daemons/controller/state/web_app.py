@@ -11,6 +11,7 @@ from daemons.controller.state.kept import record_of
 from daemons.controller.state.load_history import LoadHistory
 from daemons.controller.state.web_health import WebHealth
 from daemons.controller.state.work_log import WorkLog
+from daemons.models.response_calibration import ResponseFactor
 from daemons.models.web_utility import LATE_GOALS
 from daemons.values.records.cluster import WebRecord, WorkWindow
 from shared.ports.effects import Balance
@@ -72,8 +73,10 @@ class WebEntry:
     `seq`: of the last report. `asked_s`: since when an answer of its scrape is waited for (None: it is not).
     `scrape_error`: why the last one failed. `windows`: what the work profiler learns from, made by `work_log`.
 
-    `load`: what was asked of it of late. `headroom_quantile`: which quantile of it is planned for (None: that of the
-    settings). `grown`: so many instances are to run until the next cycle, since all that run are used up.
+    `load`: what was asked of it of late. `factors`: by flow, how its response times compare with its model.
+    `given_mhz`: CPU of its instances when it was last measured. `headroom_quantile`: which quantile of the load is
+    planned for (None: that of the settings). `grown`: so many instances are to run until the next cycle, since all
+    that run are used up.
 
     `wanted_instances`: see WebRecord. `modelled`: the last cycle's policy predicted its response time, and has chosen
     the number `chosen`. `looked_s`, `looked`: when the use of its instances' CPU was last looked at, and their counters
@@ -95,6 +98,8 @@ class WebEntry:
     windows: deque[WorkWindow] = field(default_factory=lambda: deque(maxlen=WINDOWS_MAX))
     estimates: dict[str, WorkEstimate] = field(default_factory=dict)
     load: LoadHistory = field(default_factory=LoadHistory)
+    factors: dict[str, ResponseFactor] = field(default_factory=dict)
+    given_mhz: float = 0.0
     grown: int = 0
     headroom_quantile: float | None = None
     work_log: WorkLog = field(default_factory=WorkLog)
@@ -150,6 +155,7 @@ class WebEntry:
         self.samples.clear()
         self.windows.clear()
         self.estimates.clear()
+        self.factors.clear()
         self.work_log, self.load = WorkLog(), LoadHistory()
 
     def measured(self, flow: Flow) -> Measured | None:

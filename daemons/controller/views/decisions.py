@@ -40,11 +40,13 @@ def plan(tables: ViewContext, query: Query, _now_s: float) -> Row:
 def plan_history(tables: ViewContext, query: Query, _now_s: float) -> Row:
     """The decisions that are kept, newest first; those that say something of the workload that the subject names."""
     kept = list(tables.deciding.history)
+    scores = tables.deciding.scores
     if not query.subject:
-        return {"total": len(kept), "decisions": [decision_row(record) for record in kept[: query.limit]]}
+        rows = [decision_row(record) for record in kept[: query.limit]]
+        return {"total": len(kept), "decisions": rows, "scores": scores.rows(query.limit)}
     named = [(record, rows) for record in kept if (rows := named_rows(record, query.subject))]
     rows = [decision_row(record) | {"named": rows} for record, rows in named[: query.limit]]
-    return {"total": len(named), "decisions": rows}
+    return {"total": len(named), "decisions": rows, "scores": scores.rows(query.limit, query.subject)}
 
 
 def change_view(change: Change) -> Row:

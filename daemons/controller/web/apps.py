@@ -16,6 +16,7 @@ from daemons.controller.state.migration_fit import no_template
 from daemons.controller.state.node_fit import could_hold, why_none
 from daemons.controller.state.unit_of_work import UnitOfWork
 from daemons.controller.state.web_app import RECENT_S, WHOLE, Sample, WebEntry
+from daemons.controller.web.calibration import calibrate
 from daemons.controller.web.profiles import estimates_of
 from daemons.values.records.cluster import WebRecord
 from daemons.values.replies import unknown
@@ -302,6 +303,7 @@ class WebApps:
         since_s = web.samples[-1].at_s if web.samples else now_s
         web.samples.append(sample)
         web.load.add(now_s, sample.flows)
+        calibrate(self.cluster, web, sample)
         running = self._count_work(web)
         web.work_log.answered(since_s, now_s, {one.flow: one.served for one in sample.flows}, len(running))
         windows = web.work_log.windows(running)

@@ -11,6 +11,7 @@ from daemons.controller.state.jobs import JobEntry
 from daemons.controller.state.nodes import NodeEntry
 from daemons.controller.state.tenancy import tenant_pool
 from daemons.controller.state.unit_of_work import UnitOfWork
+from daemons.controller.state.web_app import WebEntry
 from daemons.controller.web import metrics
 from daemons.controller.web.apps import WebApps
 from daemons.controller.web.autoscaling import Autoscaler
@@ -20,6 +21,7 @@ from daemons.controller.web.redistribution import Redistribution
 from daemons.controller.web.snapshot import constraints_of, flow_columns, running_apps, web_columns
 from daemons.controller.web.views import app_details, app_row, waits_for
 from daemons.decision.pipeline import DecideOutcome
+from daemons.models.response_calibration import BOUND
 from daemons.values.records.cluster import WebRecord
 from daemons.values.replies import unknown
 from daemons.values.settings import ControllerSettings
@@ -166,6 +168,9 @@ class WebFeature(Feature):
                 yield "web-not-measured", name, web.measured_at_s, web.scrape_error
             if web.unreachable is not None:
                 yield "balancer-unreachable", name, *web.unreachable
+            for flow, factor in sorted(web.factors.items()):
+                if factor.is_wrong:
+                    yield "web-model-wrong", name, None, _model_wrong(web, flow, factor.value)
             for what, since_s, why in web.health.alarms():
                 yield what, name, since_s, why
 
@@ -185,3 +190,10 @@ class WebFeature(Feature):
             return "unknown-web-app", unknown("web application", query.subject, cluster.web)
         details = app_details(cluster, self._deciding, web, now_s)
         return {"app": details | {"waits_for": waits_for(cluster, self._deciding, query.subject)}}
+
+
+def _model_wrong(web: WebEntry, flow: str, value: float) -> str:
+    """What is wrong with the response-time model of a flow."""
+    form = next((each.model.value for each in web.app.flows if each.name == flow), "")
+    bounds = f"{1.0 / BOUND:g} to {BOUND:g} are believed"
+    return f"the response times of {flow} are {value:.2f} times what its model ({form}) says; {bounds}"

@@ -54,6 +54,7 @@ class _Rows:
     replica_node: list[int] = field(default_factory=list)
     replica_most: list[float] = field(default_factory=list)
     replica_had: list[float] = field(default_factory=list)
+    fixed_mhz: list[float] = field(default_factory=list)
 
 
 class Redistribution:
@@ -140,6 +141,7 @@ class Redistribution:
     def _gather(self, nodes: Sequence[NodeEntry], apps: Sequence[WebEntry], now_s: float) -> _Rows:
         rows, found = {node.name: at for at, node in enumerate(nodes)}, _Rows()
         of_app = {web.app.name: at for at, web in enumerate(apps)}
+        found.fixed_mhz = [0.0] * len(apps)
         fixed = self._deciding.builder.is_fixed
         for entry in self._cluster.active.values():
             job = entry.job
@@ -154,6 +156,8 @@ class Redistribution:
                     found.replica_node.append(places[0])
                     found.replica_most.append(self._most_mhz(entry, nodes[places[0]]))
                     found.replica_had.append(entry.allotments[0].cpu_mhz)
+                elif entry.released and job.app in of_app:
+                    found.fixed_mhz[of_app[job.app]] += entry.allotments[0].cpu_mhz if entry.allotments else 0.0
                 continue
             if entry.adopted:
                 continue
@@ -204,7 +208,7 @@ class Redistribution:
             replica_most_mhz=np.maximum(np.array(rows.replica_most), LEAST_MHZ),
             demand=JobDemand(a, b, r, tb, None if (importance == 1.0).all() else importance),
             apps=apps,
-            fixed_mhz=np.zeros(len(apps)),
+            fixed_mhz=np.array(rows.fixed_mhz),
             waiting=rows.waiting,
         )
 

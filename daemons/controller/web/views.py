@@ -14,7 +14,7 @@ from daemons.controller.state.nodes import NodeEntry
 from daemons.controller.state.queries import failure_view, newest_copy
 from daemons.controller.state.usage import used_mhz
 from daemons.controller.state.web_app import WebEntry, flow_utility, utility_of
-from daemons.controller.web.snapshot import flow_now
+from daemons.controller.web.snapshot import NOT_MEASURED, flow_now
 from daemons.decision.gains import columns_of
 from daemons.values.view_format import Row, age_since
 from shared.values.jobs import JobPhase
@@ -80,6 +80,7 @@ def _flow(web: WebEntry, flow: Flow) -> Row:
         "rate_per_s": now.rate_per_s,
         "work_mcycles": now.work_mcycles,
         "profile": now.profile,
+        "response_factor": web.factors.get(flow.name, NOT_MEASURED).value,
     }
 
 

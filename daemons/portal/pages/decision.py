@@ -43,7 +43,7 @@ async def show_all(request: Request) -> Response:
     """The decisions, newest first, with what they promised and what came of it; what waits comes first."""
     before_s = _number(request.query_params.get("before", ""))
     now_s = portal(request).controller_client.now_s()
-    waiting, recent, trouble = await _live(request)
+    waiting, recent, missed, trouble = await _live(request)
     if portal(request).reading is not None:
         until_s = now_s + 1.0 if before_s is None else before_s
         key, moment = ("decisions", before_s), (now_s // LISTED_S,)
@@ -60,22 +60,25 @@ async def show_all(request: Request) -> Response:
         rows=shown[:LIST_ROWS],
         older=older,
         waiting=waiting,
+        scores=missed,
         stale=trouble,
         whys=words_of,
     )
 
 
-async def _live(request: Request) -> tuple[Row | None, dict[int, Row], str]:
-    """What waits, and the last decisions by number, as the controller says; and why there is nothing newer."""
+async def _live(request: Request) -> tuple[Row | None, dict[int, Row], list[Row], str]:
+    """What waits, the last decisions by number, and whose predictions do not hold, as the controller says; and why
+    there is nothing newer."""
     live, me = portal(request).live, account(request)
     try:
         plan, history = await live.views(me, "plan", "plan-history")
     except (Refused, Unreachable) as error:
         if portal(request).reading is None:
             raise
-        return None, {}, str(error)
+        return None, {}, [], str(error)
     waiting = plan.data if plan.data["waiting_approval"] else None
-    return waiting, {row["number"]: row for row in history.data["decisions"]}, plan.trouble
+    missed = [row for row in history.data["scores"] if row["over"] or not row["trusted"]]
+    return waiting, {row["number"]: row for row in history.data["decisions"]}, missed, plan.trouble
 
 
 def _number(text: str) -> float | None:

@@ -114,6 +114,10 @@ ADVICE = {
         "told since that it is not there.",
         "Find it. If it runs nowhere, say so on its page.",
     ),
+    "action-overdue": Advice(
+        "An order for a VM is not answered, timeouts.operation_timeout_s after it must have been begun.",
+        "Look at the node's agent, and at what its hypervisor does; the agent's own operation_timeout_s ends it.",
+    ),
     "job-blocked": Advice(
         "A decided start finds no room for longer than timeouts.gang_timeout_s.",
         "Look for VMs that are not ours, or an image that must be where it was; the next decision may place "
@@ -145,7 +149,19 @@ ADVICE = {
         "A deadline window will break its promise; jobs of its last period were not done.",
         "More nodes, or less work: the forecast has the numbers.",
     ),
+    "cluster-too-small": Advice(
+        "The goals of all workloads need more CPU than the nodes have: by how much, for how long, what each side gets.",
+        "Add nodes, put goals later, or ask for less; until then the worst off is served first.",
+    ),
+    "prediction-missed": Advice(
+        "What decisions predicted for it did not come, several cycles in a row.",
+        "The alarm names the wrong input. Nothing is moved or suspended for it until predictions hold again.",
+    ),
     "web-too-few": Advice("Fewer instances run than must.", "Its page says of each instance why it does not run."),
+    "web-model-wrong": Advice(
+        "Requests take far longer, or shorter, than their response-time model says.",
+        "Is something else slow (a database, a disk)? Then t_min_s is too small; else choose another model.",
+    ),
     "web-not-measured": Advice("Its counters cannot be read.", "Look at its metrics_url, or HAProxy's socket."),
     "web-unhealthy": Advice(
         "Instances do not serve, and why none is replaced if so.", "The probe's words are on its page."

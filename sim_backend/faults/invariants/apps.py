@@ -14,7 +14,7 @@ from shared.values.web_app import WebApp
 from sim_backend.loop.closed_loop import ClosedLoop
 
 Nodes = tuple[str, ...]
-STAYED_S = 1_200.0  # within it what a failed migration has brought together or apart is put right
+STAYED_S = 1_200.0  # within it what a failed migration, or somebody else, has brought together or apart is put right
 
 
 class AppChecks:
@@ -98,11 +98,11 @@ class AppChecks:
         return bool(moved) and all(moved)
 
     def _excused(self, members: Iterable[str]) -> bool:
-        """Whether one of them stays where it was since so short a time ago that nothing can have been done about it, or
-        is left alone where somebody else has put it."""
+        """Whether one of them stays where it was, or is left alone where somebody else has put it, or was until a time
+        ago that is too short for anything to have been done about it."""
         now_s = self._loop.engine.now_s
         return any(
-            max(self._stayed.get(member, -math.inf) + STAYED_S, self._left_alone.get(member, -math.inf)) >= now_s
+            max(self._stayed.get(member, -math.inf), self._left_alone.get(member, -math.inf)) + STAYED_S >= now_s
             for member in members
         )
 

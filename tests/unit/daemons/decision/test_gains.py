@@ -84,8 +84,10 @@ def test_rows_and_columns_are_the_same() -> None:
     rows = (Gain("a", 0.0, 0.5, 1.0, 0.25), Gain("b", -1.0, 0.0, 0.75))
     assert columns_of(rows) == rows
     assert columns_of(columns_of(rows)) == rows
-    assert columns_of(rows).summary()["min"] == {"now": -1.0, "predicted": 0.0, "best": 0.75, "measured": 0.25}
-    assert columns_of(rows).summary()["mean"] == {"now": -0.5, "predicted": 0.25, "best": 0.875, "measured": 0.25}
+    # what was predicted is of the workloads that were measured
+    assert columns_of(rows).summary()["min"] == {"now": -1.0, "predicted": 0.5, "best": 0.75, "measured": 0.25}
+    assert columns_of(rows).summary()["mean"] == {"now": -0.5, "predicted": 0.5, "best": 0.875, "measured": 0.25}
+    assert columns_of((rows[1],)).summary()["min"]["predicted"] == 0.0  # nothing was measured yet
     assert columns_of(()).summary()["min"]["now"] is None
 
 

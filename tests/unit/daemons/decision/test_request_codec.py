@@ -245,6 +245,7 @@ def test_a_file_without_environments_is_read() -> None:
         del plain["snapshot"]["environments"], plain["snapshot"]["loading"], plain["snapshot"]["migration"]
         del plain["snapshot"]["workloads"]["stays"]
         _without_phases(plain)
+        del plain["snapshot"]["flows"]["response_factor"]
 
     windows = tuple(
         replace(each, phase_rates=np.zeros(0), phase_goes=np.zeros(0), begun_s=np.zeros(0), unavoidable=0.0)
@@ -265,6 +266,7 @@ def test_an_older_file_is_read() -> None:
         for part in ("power", "windows", "prices", "environments", "loading", "migration"):
             del plain["snapshot"][part]
         del plain["snapshot"]["workloads"]["queued"], plain["snapshot"]["workloads"]["stays"]
+        del plain["snapshot"]["flows"]["response_factor"]
 
     same(from_bytes(altered(older), "f").request.snapshot, example())
 
@@ -276,10 +278,10 @@ def _without_phases(plain: dict[str, Any]) -> None:
 
 
 def test_windows_of_an_older_file_have_no_phases() -> None:
-    """Given a file of schema 6, when it is read, then service times of windows are exponential."""
+    """Given a file of schema 7, when it is read, then service times of windows are exponential."""
 
     def older(plain: dict[str, Any]) -> None:
-        plain["schema"] = 6
+        plain["schema"] = 7
         _without_phases(plain)
 
     for window in from_bytes(altered(older, provisioned()), "f").request.snapshot.windows:
@@ -315,8 +317,9 @@ def test_only_plain_states_can_be_saved() -> None:
 FIELDS = """at_cycle constraints costs cycle_s environments flows instances loading migration nodes now_s
 oldest_report_s power prices reporting_frac stages vm_overhead_mib web windows workloads environments.leaving
 environments.names environments.node environments.quota environments.workload flows.app flows.c_mhz_s flows.goal
-flows.load_mhz flows.model flows.names flows.percentile flows.rate_per_s flows.t_min_s flows.throughput
-flows.work_mcycles instances.cpu_mhz instances.node loading.model loading.node_type loading.parts loading.resources
+flows.load_mhz flows.model flows.names flows.percentile flows.rate_per_s flows.response_factor flows.t_min_s
+flows.throughput flows.work_mcycles instances.cpu_mhz instances.node loading.model loading.node_type loading.parts
+loading.resources
 loading.servers migration.fits migration.of nodes.core_mhz nodes.cores nodes.cpu_mhz nodes.draining
 nodes.free_cpu_mhz nodes.free_memory_mib nodes.labels nodes.memory_mib nodes.names nodes.schedulable power.available
 power.deploy_s power.idle_w power.must_stay power.off_w power.on power.peak_w power.remove_s power.types power.wanted
@@ -341,7 +344,7 @@ def test_a_new_column_needs_a_new_schema() -> None:
     parts |= {"power": PowerColumns, "windows": WindowView, "prices": PriceView, "environments": EnvironmentColumns}
     parts |= {"loading": LoadingColumns, "migration": MigrationColumns}
     columns = [f"{part}.{each.name}" for part, kind in parts.items() for each in fields(kind)]
-    assert (SCHEMA, sorted(names) + sorted(columns)) == (7, FIELDS.split())
+    assert (SCHEMA, sorted(names) + sorted(columns)) == (8, FIELDS.split())
 
 
 # --- from a live controller ------------------------------------------------------------------------------------------
@@ -478,8 +481,8 @@ def _with_start_s(number: float, plain: dict[str, Any]) -> None:
 
 
 def test_another_schema_is_refused_by_name() -> None:
-    said = refused(altered(lambda plain: plain.update(schema=8)))
-    assert said == "f: has schema 8, saved by program 1.2.3 (expected schema 1 or 2 or 3 or 4 or 5 or 6 or 7)"
+    said = refused(altered(lambda plain: plain.update(schema=9)))
+    assert said == "f: has schema 9, saved by program 1.2.3 (expected schema 1 or 2 or 3 or 4 or 5 or 6 or 7 or 8)"
 
 
 def test_a_file_that_is_cut_off_is_refused() -> None:

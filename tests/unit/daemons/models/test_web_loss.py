@@ -36,6 +36,7 @@ def columns(goals_s: list[float], rates: list[float], work_mcycles: float = 50.0
         load_mhz=0.0 * ones,
         rate_per_s=np.array(rates),
         work_mcycles=work_mcycles * ones,
+        response_factor=ones,
     )
     return web, flows
 

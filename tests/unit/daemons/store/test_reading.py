@@ -133,7 +133,7 @@ def test_actions_have_figures_by_kind_and_outcome(history: Reading) -> None:
 def test_a_decision_has_its_figures_beside_it_and_all_of_it_by_its_number(history: Reading) -> None:
     row = history.decisions(0.0, 1_000.0)[0]
 
-    assert (row.predicted_min, row.predicted_mean, row.measured_min, row.measured_mean) == (0.5, 0.625, 0.25, 0.25)
+    assert (row.predicted_min, row.predicted_mean, row.measured_min, row.measured_mean) == (0.5, 0.5, 0.25, 0.25)
     assert (row.now_min, row.nodes_wanted, row.gains) == (0.0, 7, 2)
     assert row.reasons == (("change", "arrival-order", 2), ("refusal", "no-memory", 3))
     found = history.decision(1)

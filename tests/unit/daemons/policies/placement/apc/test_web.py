@@ -43,7 +43,7 @@ def _seen(
     one, none, replicas = np.ones(1), np.zeros(1), sum(row.app == 0 for row in rows)
     web = WebColumns(("web",), np.array([least]), np.array([replicas]), one * most_mhz, one)
     form = (ModelForm.SHIFTED_HYPERBOLA,)
-    fixed = (none > 0, form, one * 0.1, one * 500.0, one * load_mhz, none, none)
+    fixed = (none > 0, form, one * 0.1, one * 500.0, one * load_mhz, none, none, one)
     flows = FlowColumns(("requests",), np.array([0]), one, none, *fixed)
     made = replace(snapshot(nodes, rows, NOW_S), cycle_s=CYCLE_S, web=web, flows=flows)
     return replace(made, **more)
