@@ -65,6 +65,7 @@ class WindowEntry:
         self._stretches: tuple[Stretch, ...] = ()
         self._phases: tuple[float, Phases | None] | None = None  # when the period opens that they are for
         self._phases_by: tuple[ServedJob, ...] = ()
+        self.told_breach: float | None = None  # probability of breach when danger was last told
 
     def change(self, **fields: object) -> None:
         """Change what is kept in the store."""

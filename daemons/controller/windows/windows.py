@@ -25,7 +25,8 @@ from shared.values.jobs import Job, JobPhase
 from shared.values.nodes import Node
 
 RELEASES_OFF_FRAC = 0.1  # of the jobs that are still to come: so wrong expected releases may be
-TOLD_FRAC = 0.9  # of a cycle: a danger that lasts is told once in each
+WORSE = 2.0  # times as likely as when it was last told: a danger is told again in a period
+SAFE_FRAC = 0.5  # of what the promise allows to be missed: with no more than that a danger is over
 
 
 class WindowBook:
@@ -336,17 +337,27 @@ class WindowBook:
             entry = self.entries.get(size.window)
             if entry is None or not entry.is_open(now_s):
                 continue
-            breach = endangered(size, entry.settings.nodes_min, entry.settings.confidence)
-            told_s = entry.record.danger_s
-            if breach is None:
-                if told_s is not None:
-                    entry.change(danger_s=None)
-                    self.unit_of_work.emit(now_s, "promise-kept-again", size.window, f"{size.nodes} nodes are enough")
-            elif told_s is None or now_s >= told_s + TOLD_FRAC * self.settings.decide_s:
-                entry.change(danger_s=now_s)
-                words = f"{size.jobs} jobs, {size.nodes} nodes: {danger_words(size, breach)}"
-                self.unit_of_work.emit(now_s, "promise-in-danger", size.window, words)
+            self._tell_danger(entry, size, now_s)
         self.store()
+
+    def _tell_danger(self, entry: WindowEntry, size: WindowSize, now_s: float) -> None:
+        """Tell what is new: a promise that is in danger, or `WORSE` times as much as when that was last told, and, not
+        before it is kept with a margin, that it is kept again. After a change of controllers what was told stands."""
+        least, confidence = entry.settings.nodes_min, entry.settings.confidence
+        breach = endangered(size, least, confidence)
+        known = entry.record.danger_s is not None
+        if breach is None:
+            if known and endangered(size, least, 1.0 - SAFE_FRAC * (1.0 - confidence)) is None:
+                entry.change(danger_s=None)
+                self.unit_of_work.emit(now_s, "promise-kept-again", size.window, f"{size.nodes} nodes are enough")
+            return
+        if known and entry.told_breach is None:
+            entry.told_breach = breach
+        elif not known or breach >= WORSE * (entry.told_breach or 0.0):
+            entry.change(danger_s=now_s)
+            entry.told_breach = breach
+            words = f"{size.jobs} jobs, {size.nodes} nodes: {danger_words(size, breach)}"
+            self.unit_of_work.emit(now_s, "promise-in-danger", size.window, words)
 
 
 def endangered(size: WindowSize, nodes_min: int, confidence: float) -> float | None:

@@ -21,7 +21,11 @@ Table = SizeTable | BreachTable | RiskTable | PhaseSizeTable
 
 def name_of(spec: Spec) -> str:
     """A file name for what a table depends on."""
-    words = [spec.method, str(spec.guarded), spec.problem.digest()] if isinstance(spec, TableSpec) else [spec.digest()]
+    if isinstance(spec, TableSpec):
+        since = [str(spec.begin)] if spec.begin else []
+        words = [spec.method, str(spec.guarded), spec.problem.digest(), *since]
+    else:
+        words = [spec.digest()]
     return hashlib.sha256(" ".join([str(FORMAT), type(spec).__name__, *words]).encode()).hexdigest()
 
 

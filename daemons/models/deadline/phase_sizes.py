@@ -16,10 +16,11 @@ from daemons.models.deadline.problem import DeadlineProblem, Floats, Ints
 from daemons.models.deadline.risks import events_of, jobs_max_of, some_sizes
 
 METHODS = ("cost-aware", "optimal")
-SOLVES_MAX = 9
-WORK_MAX = 1e10  # states x sizes x events of all solutions together: below a minute
+MULTIPLIERS = 5
+WORK_MAX = 1e10  # states x sizes x events of a solution: some seconds
+FINE_WORK = 1e8  # of all solutions together, up to which multipliers are looked at more closely
 SPENT = 0.25  # of what the promise allows to be missed: so much may `cost-aware` risk by one decision beyond the least
-STEEP = 4.0  # factor between multipliers while the promise is not kept, or kept by far
+STEEP = 4.0  # factor between multipliers
 TIE = 1e-9
 
 
@@ -27,7 +28,8 @@ TIE = 1e-9
 class PhaseSizeTable:
     """servers: int64[P], the sizes, ascending. sizes: uint16[d, P, J.., N + 1], the place of the size chosen at
     decision point s with servers[p] servers, the numbers of begun jobs in the later phases, and n jobs; more than N
-    jobs are decided on as N. value_at_0: expected cost and penalty from time 0 on with the least size and no job."""
+    jobs are decided on as N. value_at_0: expected cost and penalty from the first interval on
+    with the least size and no job."""
 
     servers: Ints
     sizes: NDArray[np.uint16]
@@ -55,83 +57,87 @@ def _work(problem: DeadlineProblem) -> float:
     return 2.0 * states * some_sizes(problem).size * problem.intervals * events_of(problem)
 
 
-def phase_table(method: str, problem: DeadlineProblem) -> PhaseSizeTable:
-    """The sizes of `cost-aware` or `optimal` of a problem with phases. O(d P S events) for S states, a few times.
+def phase_table(method: str, problem: DeadlineProblem, begin: int = 0) -> PhaseSizeTable:
+    """The sizes of `cost-aware` or `optimal` of a problem with phases, from the interval `begin` on. O(d P S events)
+    for S states, a few times.
 
     `cost-aware`: the least expected server cost and penalty with sizes that risk no more than the promise allows, or
-    little more than the largest. `optimal`: the least for a multiplier on missing the deadline, the smallest one of at
-    most `SOLVES_MAX` with which the promise is kept; where not even all servers keep it, with which it is missed no
-    more often than by them and as often as is allowed besides.
+    little more than the largest. `optimal`: the least for a multiplier on missing the deadline, of `MULTIPLIERS` a
+    factor `STEEP` apart the smallest with which the promise is kept, where there is room for it of as many between
+    that one and the next; where not even all servers keep it, with which it is missed no more often than by them and as
+    often as is allowed besides. From a later `begin` on the promise is that of the least number of servers and no job.
     """
-    run = _Sizes(problem)
+    run = _Sizes(problem, begin)
     if method == "cost-aware":
-        return run.solve(0.0, barred=True)[0]
+        return run.solve(np.zeros(1), barred=True)[0][0]
     allowed = 1.0 - problem.confidence
     least = run.least_miss()
     wanted = allowed if least < allowed else least + allowed
-    multiplier = 1.5 * max(float(np.abs(problem.price).mean()), 1e-9) / allowed
-    best: tuple[PhaseSizeTable, float] | None = None
-    low, high = 0.0, np.inf
-    for _ in range(max(1, min(SOLVES_MAX, int(WORK_MAX / _work(problem))))):
-        table, miss = run.solve(multiplier)
-        if miss <= wanted:
-            high, best = multiplier, (table, miss)
-            if miss >= 0.7 * wanted:
-                break
-        else:
-            low = multiplier
-            best = best or (table, miss)
-        multiplier = _next(low, high)
-    assert best is not None
-    return best[0]
+    middle = 1.5 * max(float(np.abs(problem.price).mean()), 1e-9) / allowed
+    tried = middle * STEEP ** (np.arange(MULTIPLIERS) - MULTIPLIERS // 2)
+    best, bracket = _smallest(*run.solve(tried), tried, wanted)
+    if MULTIPLIERS * _work(problem) <= FINE_WORK:
+        finer = np.geomspace(*bracket, MULTIPLIERS + 1)[1:]
+        best, _ = _smallest(*run.solve(finer), finer, wanted)
+    return best
 
 
-def _next(low: float, high: float) -> float:
-    if not np.isfinite(high):
-        return low * STEEP
-    return high / STEEP if low <= 0.0 else float(np.sqrt(low * high))
+def _smallest(
+    tables: list[PhaseSizeTable], misses: Floats, tried: Floats, wanted: float
+) -> tuple[PhaseSizeTable, tuple[float, float]]:
+    """The table of the smallest multiplier with which no more is missed than is wanted, or the largest where there is
+    none, and between which multipliers that changes."""
+    kept = np.flatnonzero(misses <= wanted + TIE)
+    place = int(kept[0]) if kept.size else len(tried) - 1
+    return tables[place], (float(tried[place]) / STEEP, float(tried[place]))
 
 
 class _Sizes:
-    """The dynamic program of one problem."""
+    """The dynamic program of one problem, back to the interval `begin`."""
 
-    def __init__(self, problem: DeadlineProblem) -> None:
-        self.problem = problem
+    def __init__(self, problem: DeadlineProblem, begin: int) -> None:
+        self.problem, self.begin = problem, begin
         self.servers = some_sizes(problem)
         self.chain = PhaseChain(problem, jobs_max_of(problem))
         self.scale = float(np.abs(problem.price).sum()) * problem.servers_max or 1.0
 
     def least_miss(self) -> float:
-        """The probability of breach with all servers from time 0 on."""
+        """The probability of breach with all servers from `begin` on."""
         late = (self.chain.jobs > 0.0).astype(np.float64)[None]
-        for interval in range(self.problem.intervals - 1, -1, -1):
+        for interval in range(self.problem.intervals - 1, self.begin - 1, -1):
             late = self.chain.backward(interval, late, self.servers[-1:])
         return float(late[0, 0])
 
-    def solve(self, multiplier: float, barred: bool = False) -> tuple[PhaseSizeTable, float]:
-        """The table for a multiplier on missing the deadline, and the probability of that (with `barred`: with all
+    def solve(self, multipliers: Floats, barred: bool = False) -> tuple[list[PhaseSizeTable], Floats]:
+        """For each multiplier on missing the deadline the table, and the probability of that (with `barred`: with all
         servers from the first decision on, by which sizes are barred that risk too much)."""
-        problem, chain, count = self.problem, self.chain, self.servers.size
+        problem, chain, count, many = self.problem, self.chain, self.servers.size, multipliers.size
         late = (chain.jobs > 0.0).astype(np.float64)
-        values = np.tile(problem.penalty * chain.jobs + multiplier * late, (count, 1))
-        missed = np.tile(late, (count, 1))
-        chosen = np.empty((problem.intervals, count, late.size), dtype=np.uint16)
-        chosen[0] = np.arange(count)[:, None]
-        price = self.servers[:, None]
-        for interval in range(problem.intervals - 1, 0, -1):
-            rows = chain.backward(interval, np.concatenate((values, missed)), np.tile(self.servers, 2))
-            costs, risks = rows[:count] + problem.price[interval] * price, rows[count:]
+        values = np.repeat(problem.penalty * chain.jobs + multipliers[:, None] * late, count, axis=0)
+        missed = np.tile(late, (many * count, 1))
+        chosen = np.zeros((many, problem.intervals, count, late.size), dtype=np.uint16)
+        chosen[:, 0] = np.arange(count)[:, None]
+        price, sizes = np.tile(self.servers, many)[:, None], np.tile(self.servers, 2 * many)
+        for interval in range(problem.intervals - 1, max(self.begin, 1) - 1, -1):
+            rows = chain.backward(interval, np.concatenate((values, missed)), sizes)
+            costs, risks = rows[: many * count] + problem.price[interval] * price, rows[many * count :]
             if barred:
                 allowed = np.maximum(1.0 - problem.confidence, risks[-1] + SPENT * (1.0 - problem.confidence))
                 costs = np.where(risks <= allowed + TIE, costs, np.inf)
-            chosen[interval], values = self._least(costs, float(problem.removal_price[interval]))
-            places = chosen[interval].astype(np.int64)
-            missed = np.tile(risks[-1], (count, 1)) if barred else np.take_along_axis(risks, places, axis=0)
-        first = chain.backward(0, np.stack((values[0], missed[0])), self.servers[[0, 0]])[:, 0]
+            for each in range(many):
+                mine = slice(each * count, (each + 1) * count)
+                chosen[each, interval], values[mine] = self._least(costs[mine], float(problem.removal_price[interval]))
+                places = chosen[each, interval].astype(np.int64)
+                missed[mine] = risks[-1] if barred else np.take_along_axis(risks[mine], places, axis=0)
+        first, value = missed[::count, 0], values[::count, 0]
+        if self.begin == 0:
+            first_rows = np.concatenate((values[::count], missed[::count]))
+            moved = chain.backward(0, first_rows, np.full(2 * many, self.servers[0]))[:, 0]
+            first, value = moved[many:], moved[:many] + float(problem.price[0]) * float(self.servers[0])
         chosen.setflags(write=False)
-        sizes = chosen.reshape(problem.intervals, count, *chain.axes, -1)
-        value = float(first[0]) + float(problem.price[0]) * float(self.servers[0]) - multiplier * float(first[1])
-        return PhaseSizeTable(self.servers, sizes, value), float(first[1])
+        shaped = chosen.reshape(many, problem.intervals, count, *chain.axes, -1)
+        costs_at_0 = (value - multipliers * first).tolist()
+        return [PhaseSizeTable(self.servers, shaped[each], costs_at_0[each]) for each in range(many)], first
 
     def _least(self, costs: Floats, removal: float) -> tuple[Ints, Floats]:
         """The place of the cheapest size for each size in force and state, and what it costs; no change where that is

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -68,13 +68,15 @@ class RiskTable:
 
 @dataclass(frozen=True, slots=True)
 class RiskSpec:
-    """Which table is meant: that of a problem with phases, whatever servers cost in it."""
+    """Which table is meant: that of a problem with phases, whatever servers cost in it, from the interval `begin` on;
+    what is before that is not computed."""
 
     problem: DeadlineProblem
+    begin: int = 0
 
     def digest(self) -> str:
         """A name for what the table depends on: 64 hexadecimal digits."""
-        return hashlib.sha256(f"risk {self.problem.digest()}".encode()).hexdigest()
+        return hashlib.sha256(f"risk {self.begin} {self.problem.digest()}".encode()).hexdigest()
 
     def build(self) -> RiskTable:
         """Compute the table, exact where it has an entry. O(d P S events) for S states."""
@@ -83,8 +85,8 @@ class RiskSpec:
         count = _grid(problem, chain, sizes.size)
         shape = (problem.intervals, sizes.size, *chain.axes, count)
         jobs = np.zeros((problem.intervals, count), dtype=np.int64)
-        stay, once = np.empty(shape, dtype=np.float32), np.empty(shape, dtype=np.float32)
-        for interval, kept, first in risk_steps(problem, chain, sizes):
+        stay, once = np.ones(shape, dtype=np.float32), np.ones(shape, dtype=np.float32)
+        for interval, kept, first in risk_steps(problem, chain, sizes, self.begin):
             jobs[interval] = places = _places(kept[-1].reshape(*chain.axes, -1), count)
             stay[interval] = 1.0 - kept.reshape(sizes.size, *chain.axes, -1)[..., places]
             once[interval] = 1.0 - first.reshape(sizes.size, *chain.axes, -1)[..., places]
@@ -93,15 +95,17 @@ class RiskSpec:
         return RiskTable(sizes, jobs, stay, once)
 
 
-def risk_steps(problem: DeadlineProblem, chain: PhaseChain, sizes: Ints):  # type: ignore[no-untyped-def]
-    """For s = d - 1, .., 0: s, and the probability that no job is left at the deadline by size and state, float64[P, S]
+def risk_steps(
+    problem: DeadlineProblem, chain: PhaseChain, sizes: Ints, begin: int = 0
+) -> Iterator[tuple[int, Floats, Floats]]:
+    """For s = d - 1, .., begin: s, and the probability that no job is left at the deadline by size and state, float64[P, S]
     each: with the size never changed, and with it in interval s alone and all servers from then on."""
     done = (chain.jobs == 0.0).astype(np.float64)
     kept, most = np.tile(done, (sizes.size, 1)), sizes[-1:]
     best, later = done[None], np.tile(done, (sizes.size, 1))
-    for interval in range(problem.intervals - 1, -1, -1):
-        kept = _sure(chain.backward(interval, kept, sizes))
-        first = _sure(chain.backward(interval, later, sizes))
+    for interval in range(problem.intervals - 1, begin - 1, -1):
+        both = _sure(chain.backward(interval, np.concatenate((kept, later)), np.tile(sizes, 2)))
+        kept, first = both[: sizes.size], both[sizes.size :]
         yield interval, kept, first
         if problem.deploy > 0.0:
             served = chain.backward(interval, best, most, problem.deploy, 1.0)

@@ -24,11 +24,13 @@ METHODS = (
 @dataclass(frozen=True, slots=True)
 class TableSpec:
     """Which table is meant: a method of `METHODS` on a problem. `guarded`: sizes after which the next state can fall
-    above what `servers_max` servers finish in time are left out."""
+    above what `servers_max` servers finish in time are left out. `begin`: of a problem with phases, the interval from
+    which on the table is computed."""
 
     method: str
     problem: DeadlineProblem
     guarded: bool = False
+    begin: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ def build(spec: TableSpec) -> SizeTable | PhaseSizeTable:
     if problem.phases is not None:
         if spec.method not in phase_sizes.METHODS:
             raise InvalidValue("method", spec.method, ", ".join(phase_sizes.METHODS))
-        return phase_sizes.phase_table(spec.method, problem)
+        return phase_sizes.phase_table(spec.method, problem, spec.begin)
     return size_table(spec)
 
 

@@ -53,7 +53,7 @@ def risks_of(window: WindowView, problem: Posed, table_cache: TableCache) -> tup
     decision with all servers from then on. None while they are not known."""
     if problem.phased is None or window.analyser != BatchDeadline.name:
         return None
-    table = table_cache(RiskSpec(problem.phased))
+    table = table_cache(RiskSpec(problem.phased, problem.begin))
     if not isinstance(table, RiskTable):
         return None
     interval = min(window.interval, window.intervals - 1)

@@ -30,9 +30,21 @@ class Memory:
         kept = self._find(self._before, window)
         price = period_price(snapshot, window, kept["price"] if kept else None)
         self._now.append({"window": window.name, "deadline_s": self._deadline_s(window), "price": price, "fewer": -1})
-        if kept is not None and "risk" in kept:
-            self._now[-1]["risk"] = kept["risk"]
+        for key in ("risk", "since"):
+            if kept is not None and key in kept:
+                self._now[-1][key] = kept[key]
         return price
+
+    def since(self, window: WindowView, problem: str) -> int:
+        """The interval in which a problem of the window's period, by its digest, was first seen: tables of it need to
+        go back no further."""
+        kept = self._find(self._now, window)
+        if kept is None:
+            return 0
+        first = kept.get("since")
+        if not (isinstance(first, list) and len(first) == 2 and first[0] == problem and isinstance(first[1], int)):
+            first = kept["since"] = [problem, window.interval if not window.opens_s > 0.0 else 0]
+        return min(max(first[1], 0), window.interval)
 
     def risk_left(self, window: WindowView) -> float | None:
         """How much the decisions of the window's period may still add to its probability of breach; None: not known."""

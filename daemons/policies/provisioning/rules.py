@@ -16,6 +16,7 @@ class DelayedThreshold(Threshold):
     """Heuristic 2: as heuristic 1, but nodes are removed only when it wanted that at the decision before too."""
 
     name = method = "delayed-threshold"
+    delays = True
 
 
 class CostAware(Priced):

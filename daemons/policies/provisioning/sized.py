@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -62,12 +62,14 @@ class SizeRequest:
 
 class Sized:
     """A policy whose sizes are the table of `method`. by_price: they depend on prices; else one table serves them all.
+    delays: it gives up nodes only when it wanted that at the decision point before too (batch-provisioning.txt, alg. 2).
     guards: whether the table is guarded unless a parameter says otherwise."""
 
     name: ClassVar[str]
     method: ClassVar[str]
     guards: ClassVar[bool] = False
     by_price: ClassVar[bool] = True
+    delays: ClassVar[bool] = False
     needs = Needs()
     event_driven = False
     covers_all = False
@@ -97,19 +99,19 @@ class Sized:
             return SizeRequest(observed, observed.present if is_open(window) else 0, code, None)
         chances = chances_of(window, problem, table_cache)
         phased = problem.with_phases(self.method)
-        table = table_cache(self._spec(problem.problem if phased is None else phased, params))
+        risky = problem.phased is not None and not self.by_price  # decided on by what sizes risk alone
+        table = None if risky else table_cache(self._spec(problem, phased, params))
         if not is_open(window):
             return SizeRequest(observed, 0, ReasonCode.NOT_YET, None)
-        if not isinstance(table, SizeTable | PhaseSizeTable):
+        if chances is None if risky else not isinstance(table, SizeTable | PhaseSizeTable):
             return SizeRequest(observed, _without_table(observed, problem), ReasonCode.NO_TABLES, chances)
-        nodes = self._of_table(observed, problem, table)
+        nodes = observed.limits.least if table is None else self._of_table(observed, problem, table)
         if problem.phased is not None:
             nodes = self._kept_promise(observed, problem, nodes, memory, table_cache)
-        delayed = isinstance(table, SizeTable) and table.delayed
-        if delayed and nodes < observed.present and not memory.wanted_fewer(window):
+        if self.delays and nodes < observed.present and not memory.wanted_fewer(window):
             nodes = observed.present
             memory.want_fewer(window)
-        cost = table.value_at_0 if window.interval == 0 else None
+        cost = None if table is None or window.interval else table.value_at_0
         return SizeRequest(observed, nodes, self._code(observed, nodes, chances), chances, cost)
 
     @staticmethod
@@ -151,9 +153,11 @@ class Sized:
         memory.leave_risk(window, max(0.0, left - float(added[chosen])))
         return sizes[chosen]
 
-    def _spec(self, problem: DeadlineProblem, params: Mapping[str, Any]) -> TableSpec:
+    def _spec(self, problem: Posed, phased: DeadlineProblem | None, params: Mapping[str, Any]) -> TableSpec:
         guarded = bool(params.get("guarded", self.guards))
-        return TableSpec(self.method, problem if self.by_price else without_prices(problem), guarded)
+        if phased is not None:
+            return TableSpec(self.method, phased, guarded, problem.begin)
+        return TableSpec(self.method, problem.problem if self.by_price else without_prices(problem.problem), guarded)
 
     def _code(self, observed: ObservedWindow, nodes: int, chances: Chances | None) -> ReasonCode:
         allowed = 1.0 - observed.window.confidence
@@ -183,7 +187,10 @@ def observed_windows(snapshot: Snapshot, memory: Memory) -> list[ObservedWindow]
         limits = limits_of(snapshot, window)
         most = limits.available or limits.most  # whatever others hold: tables stay valid
         price = memory.price(snapshot, window)
-        seen.append(ObservedWindow(window, limits, posed(window, price, most) if most else None))
+        found = posed(window, price, most) if most else None
+        if found is not None and found.phased is not None:
+            found = replace(found, begin=memory.since(window, found.phased.digest()))
+        seen.append(ObservedWindow(window, limits, found))
     return seen
 
 

@@ -29,12 +29,13 @@ class Posed:
     """A window's problem. unit: reference nodes that one server of the problem stands for; batch: jobs that one of its
     jobs stands for. What comes and goes in batches varies more: their sizes are on the safe side. phased: the problem
     with the phases of its service times and without prices (None: they are taken for exponential, or there are too many
-    jobs and servers for that)."""
+    jobs and servers for that). begin: the interval in which it was first posed so; tables with phases begin there."""
 
     problem: DeadlineProblem
     unit: int
     batch: float = 1.0
     phased: DeadlineProblem | None = None
+    begin: int = 0
 
     def begun(self, ages_s: Floats, interval_s: float) -> Floats:
         """float64[J..]: probability of how many begun jobs are in each later phase, by what they have had, in s."""
