@@ -86,13 +86,14 @@ class PhaseChain(Uniformised):
         length += length % 2
         phases = int(np.prod(self.axes, dtype=np.int64))
         if reach * NEAR_ONLY > self.jobs_max or (length // 2 + 1) * phases**2 > FAR_ELEMENTS:
-            return self._summed(interval, wide, servers, begin, end)
+            return self.by_series(interval, wide, servers, begin, end)
         far = self._far(interval, wide, servers, begin, end, length)
-        far[..., :reach] = self._summed(interval, wide[..., : reach + up], servers, begin, end)[..., :reach]
+        far[..., :reach] = self.by_series(interval, wide[..., : reach + up], servers, begin, end)[..., :reach]
         return far
 
-    def _summed(self, interval: int, found: Floats, servers: int, begin: float, end: float) -> Floats:
-        """The same by the power series of the uniformised chain, as `kernels` has it for one phase."""
+    def by_series(self, interval: int, found: Floats, servers: int, begin: float, end: float) -> Floats:
+        """Expected values at `begin` of the values `found` at `end`, float64[R, J.., M] for 0..M - 1 jobs, for one
+        number of servers, by the power series of the uniformised chain; with more jobs values are as with M - 1."""
         if np.ptp(found) <= 0.0:
             return found
         rows, jobs = found.shape[0], found.shape[-1]
@@ -172,8 +173,8 @@ class PhaseChain(Uniformised):
 
 def _exponentials(generator: Floats, leaving: Floats, turn: Complexes, span: float) -> Complexes:
     """complex128[F, J, J]: exp((generator + turn leaving) span) for each turn on the unit circle, by Taylor's series of
-    a part and squaring. Entries of the sum and a multiple of 1 are at most those of a stochastic matrix, so that rounding
-    grows no more than with the number of parts."""
+    a part and squaring. Entries of the sum and a multiple of 1 are at most those of a stochastic matrix, so that
+    rounding grows no more than with the number of parts."""
     rate = float(-np.diag(generator).min()) * span
     doublings = max(0, math.ceil(math.log2(max(rate, 1e-9))) + 1)
     part = span / 2**doublings

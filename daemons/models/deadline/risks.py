@@ -98,8 +98,8 @@ class RiskSpec:
 def risk_steps(
     problem: DeadlineProblem, chain: PhaseChain, sizes: Ints, begin: int = 0
 ) -> Iterator[tuple[int, Floats, Floats]]:
-    """For s = d - 1, .., begin: s, and the probability that no job is left at the deadline by size and state, float64[P, S]
-    each: with the size never changed, and with it in interval s alone and all servers from then on."""
+    """For s = d - 1, .., begin: s, and the probability that no job is left at the deadline by size and state,
+    float64[P, S] each: with the size never changed, and with it in interval s alone and all servers from then on."""
     done = (chain.jobs == 0.0).astype(np.float64)
     kept, most = np.tile(done, (sizes.size, 1)), sizes[-1:]
     best, later = done[None], np.tile(done, (sizes.size, 1))

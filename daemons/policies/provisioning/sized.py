@@ -62,7 +62,7 @@ class SizeRequest:
 
 class Sized:
     """A policy whose sizes are the table of `method`. by_price: they depend on prices; else one table serves them all.
-    delays: it gives up nodes only when it wanted that at the decision point before too (batch-provisioning.txt, alg. 2).
+    delays: it gives up nodes only when it wanted that at the decision point before too (algorithm 2).
     guards: whether the table is guarded unless a parameter says otherwise."""
 
     name: ClassVar[str]

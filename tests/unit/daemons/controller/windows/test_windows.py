@@ -512,7 +512,7 @@ def test_a_promise_in_danger_is_told_when_that_is_new() -> None:
     assert len(desk.told("promise-in-danger")) == 1
 
     later = WindowHarness(store=desk.store)
-    for now_s, breach, told in ((60.0, 0.2, 0), (QUARTER_S, 0.3, 0), (2 * QUARTER_S, 0.41, 1), (3 * QUARTER_S, 0.5, 1)):
+    for now_s, breach, told in ((60.0, 0.2, 0), (70.0, 0.3, 0), (80.0, 0.41, 1), (90.0, 0.5, 1)):
         later.now_s = now_s
         if now_s == 60.0:
             later.lead()
@@ -521,7 +521,7 @@ def test_a_promise_in_danger_is_told_when_that_is_new() -> None:
 
 
 def test_a_promise_is_kept_again_with_a_margin() -> None:
-    """Given a danger, then its end is not told while nearly as much is missed as is allowed; afterwards a danger is new."""
+    """Given a danger, then its end is not told while nearly as much is missed as is allowed; after it danger is new."""
     desk = WindowHarness(night(confidence=0.9))
     desk.lead()
     decide(desk, sized(breach=(0.5, 0.2)))

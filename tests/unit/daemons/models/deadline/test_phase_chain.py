@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from scipy.linalg import expm  # type: ignore[import-untyped]
 
-from daemons.models.deadline.kernels import Chain
-from daemons.models.deadline.phase_chain import PhaseChain, phase_states
+from daemons.models.deadline.kernels import Chain, count_bound
+from daemons.models.deadline.phase_chain import NEGLECTED_ARRIVALS, PhaseChain, phase_states
 from daemons.models.deadline.phases import Phases, fitted
 from daemons.models.deadline.problem import DeadlineProblem, Floats
 
@@ -75,6 +75,24 @@ def test_phases_that_are_an_exponential_bring_what_it_does(interval: int) -> Non
     two = PhaseChain(problem(Phases((2.5, 9.0), (0.0,)), 0.4), 40)
     rows = two.backward(interval, np.tile(values, (3, 3)), sizes).reshape(3, 3, 41)
     assert rows[:, 0] == pytest.approx(wanted, abs=1e-10)
+
+
+@pytest.mark.parametrize("phases", [fitted(0.5, 3.0), fitted(0.5, 0.75), Phases((6.0, 5.0, 0.5), (0.6, 0.3))])
+@pytest.mark.parametrize(("begin", "end"), [(0.0, 1.0), (0.2, 0.5)])
+def test_many_jobs_are_moved_as_few_are(phases: Phases, begin: float, end: float) -> None:
+    """Where servers stay busy, by convolution as by the series, for sizes below the largest too; most of the numbers of
+    jobs are there. Above them values go on in straight lines."""
+    chain = PhaseChain(problem(phases, phases.mean), 150)
+    values = np.sort(np.random.default_rng(2).uniform(size=(2, chain.states)), axis=1)
+    sizes = np.array([1, 2])
+    found = chain.backward(0, values, sizes, begin, end)
+    up = count_bound(chain.arrivals(0, begin, end), NEGLECTED_ARRIVALS)
+    rows = values.reshape(2, -1, 151)
+    wide = np.concatenate([rows, rows[..., -1:] + (rows[..., -1:] - rows[..., -2:-1]) * np.arange(1, up + 1)], axis=-1)
+    for row, size in enumerate(sizes.tolist()):
+        whole = wide[row].reshape(1, *chain.axes, -1)
+        wanted = chain.by_series(0, whole, size, begin, end)[..., :151]
+        assert found[row] == pytest.approx(wanted.reshape(-1), abs=1e-11)
 
 
 def test_a_row_is_moved_for_its_own_number_of_servers() -> None:

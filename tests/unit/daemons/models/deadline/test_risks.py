@@ -69,6 +69,16 @@ def test_the_table_is_what_the_chain_says(deploy: float) -> None:
     assert once[0, place] < stay[0, place]
 
 
+@pytest.mark.parametrize("begin", [1, 5])
+def test_a_table_that_begins_later_is_the_rest_of_the_whole(begin: int) -> None:
+    made = problem(LONG, deploy=0.3)
+    whole, rest = RiskSpec(made).build(), RiskSpec(made, begin).build()
+    assert (rest.stay[begin:] == whole.stay[begin:]).all()
+    assert (rest.once[begin:] == whole.once[begin:]).all()
+    sizes, later = build(TableSpec("cost-aware", made)).sizes, build(TableSpec("cost-aware", made, begin=begin)).sizes
+    assert (later[begin:] == sizes[begin:]).all()
+
+
 def test_nodes_that_come_later_risk_more() -> None:
     begun = nobody(LONG, 3)
     at_once, late = (RiskSpec(problem(LONG, deploy=each)).build() for each in (0.0, 0.8))
