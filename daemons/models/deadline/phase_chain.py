@@ -195,7 +195,7 @@ def _sparse(axes: tuple[int, ...], jobs: int, leaves: list[Floats], goes: list[F
     """The matrix that moves values one event back: a job fewer, and where it was not in the first phase one fewer in
     that; one more in the next phase, and one fewer in this one where it is not the first; or nothing."""
     steps = _strides(axes, jobs)
-    stay = piece.events - piece.share * (sum(leaves) + sum(goes))
+    stay: Floats = piece.events - piece.share * np.sum([*leaves, *goes], axis=0)
     bands = {0: stay.reshape(-1)}
     for phase, step in enumerate(steps):
         bands[-1 - step] = piece.share * leaves[phase].reshape(-1)

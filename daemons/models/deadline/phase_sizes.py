@@ -77,7 +77,7 @@ def phase_table(method: str, problem: DeadlineProblem, begin: int = 0) -> PhaseS
     tried = middle * STEEP ** (np.arange(MULTIPLIERS) - MULTIPLIERS // 2)
     best, bracket = _smallest(*run.solve(tried), tried, wanted)
     if MULTIPLIERS * _work(problem) <= FINE_WORK:
-        finer = np.geomspace(*bracket, MULTIPLIERS + 1)[1:]
+        finer = np.asarray(np.geomspace(*bracket, MULTIPLIERS + 1)[1:], dtype=np.float64)
         best, _ = _smallest(*run.solve(finer), finer, wanted)
     return best
 

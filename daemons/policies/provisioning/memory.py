@@ -44,7 +44,7 @@ class Memory:
         first = kept.get("since")
         if not (isinstance(first, list) and len(first) == 2 and first[0] == problem and isinstance(first[1], int)):
             first = kept["since"] = [problem, window.interval if not window.opens_s > 0.0 else 0]
-        return min(max(first[1], 0), window.interval)
+        return min(max(int(first[1]), 0), window.interval)
 
     def risk_left(self, window: WindowView) -> float | None:
         """How much the decisions of the window's period may still add to its probability of breach; None: not known."""
