@@ -74,7 +74,7 @@ def phase_table(method: str, problem: DeadlineProblem, begin: int = 0) -> PhaseS
     least = run.least_miss()
     wanted = allowed if least < allowed else least + allowed
     middle = 1.5 * max(float(np.abs(problem.price).mean()), 1e-9) / allowed
-    tried = middle * STEEP ** (np.arange(MULTIPLIERS) - MULTIPLIERS // 2)
+    tried = np.array([middle * STEEP ** (place - MULTIPLIERS // 2) for place in range(MULTIPLIERS)])
     best, bracket = _smallest(*run.solve(tried), tried, wanted)
     if MULTIPLIERS * _work(problem) <= FINE_WORK:
         finer = np.asarray(np.geomspace(*bracket, MULTIPLIERS + 1)[1:], dtype=np.float64)
