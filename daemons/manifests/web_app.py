@@ -20,6 +20,7 @@ from shared.values.web_app import FLOWS_MAX, Flow, ModelForm, WebApp
 GOALS = ("mean_s", "percentile_s", "throughput_per_s")
 GOAL_WORDS = "exactly one goal: mean_s, percentile_s with percentile, or throughput_per_s"
 
+FITTED_WORDS = f"{ModelForm.SHIFTED_HYPERBOLA.value} with c_mhz_s, or another model without c_mhz_s and load_mhz"
 FLOWS_WORDS = f"1 to {FLOWS_MAX} tables [[flows]], or none in an environment"
 
 GoalSeconds = Annotated[float, Range(1e-6, 1e6)]
@@ -38,6 +39,8 @@ class FlowTable:
     work_mcycles: Annotated[float, Range(1e-6, 1e15)] | None = None
     t_min_s: Seconds = 0.0
     model: ModelForm = ModelForm.PROCESSOR_SHARING
+    c_mhz_s: Annotated[float, Range(1e-6, 1e15)] | None = None
+    load_mhz: Annotated[float, Range(0, 1e15)] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +83,29 @@ class OneGoal:
 
 
 @dataclass(frozen=True, slots=True)
+class FittedModel:
+    """Flow `index` has fitted figures if and only if its model is fitted."""
+
+    index: int
+
+    @property
+    def key(self) -> str:
+        """Where a problem is said to be."""
+        return f"flows[{self.index}].model"
+
+    def broken(self, values: Mapping[str, Any]) -> str:
+        """What is expected, "" where that is so or something else is wrong with the flow."""
+        path = f"flows[{self.index}]"
+        names = ("c_mhz_s", "load_mhz", "throughput_per_s")
+        if self.key not in values or any(f"{path}.{name}" not in values for name in names):
+            return ""
+        fitted, load, throughput = (values[f"{path}.{name}"] for name in names)
+        if values[self.key] is not ModelForm.SHIFTED_HYPERBOLA:
+            return "" if fitted is None and load is None else FITTED_WORDS
+        return FITTED_WORDS if fitted is None and throughput is None else ""
+
+
+@dataclass(frozen=True, slots=True)
 class WebFile:
     """A file for `trimtab web submit`. Memory, vcpus and max_mhz are of one instance. `metrics_url`: where
     measurements are scraped; empty: they are pushed, or the balancer measures. `environment`: the web environment that
@@ -92,7 +118,7 @@ class WebFile:
         AtLeast("max_instances", "min_instances"),
         Unlike("rules.forbid", "rules.pin"),
         Unlike("rules.apart", "rules.together"),
-        *(OneGoal(index) for index in range(FLOWS_MAX)),
+        *(rule(index) for index in range(FLOWS_MAX) for rule in (OneGoal, FittedModel)),
     )
 
     name: JobName
@@ -162,6 +188,8 @@ def _flow(table: FlowTable) -> Flow:
         work_mcycles=table.work_mcycles,
         t_min_s=table.t_min_s,
         model=table.model,
+        c_mhz_s=table.c_mhz_s,
+        load_mhz=table.load_mhz,
     )
 
 
@@ -201,6 +229,8 @@ def understood(app: WebApp) -> dict[str, Any]:
                 "work_mcycles": flow.work_mcycles,
                 "t_min_s": flow.t_min_s,
                 "model": flow.model.value,
+                "c_mhz_s": flow.c_mhz_s,
+                "load_mhz": flow.load_mhz,
             }
             for flow in app.flows
         ],

@@ -1,10 +1,10 @@
 """The hypothetical utility of jobs, exactly: one level that all of them reach with the CPU given to all of them.
 
 A job with work left a (Mcycles, all instances), time to its goal b, relative goal r and best remaining time tb (s)
-needs the average speed omega(u) = a / max(b - r x(u), tb) for the utility u, where x is the margin of the form
-(apc.txt Eq. 7; tb bounds the speed by the job's highest). The level u solves sum omega(u) = omega_g, and the utility of
-a job is min(u, its highest). The paper samples this function because it takes solving for costly; a Newton step on
-1 / sum, which is nearly straight, within a bracket needs a handful of evaluations.
+needs the average speed omega(u) = a / max(b - r x(u), tb) for the utility u, where x is the relative margin: u, but for
+importance (apc.txt Eq. 7; tb bounds the speed by the job's highest). The level u solves sum omega(u) = omega_g, and the
+utility of a job is min(u, its highest). The paper samples this function because it takes solving for costly; a Newton
+step on 1 / sum, which is nearly straight, within a bracket needs a handful of evaluations.
 
 Jobs without a goal (b or r infinite or NaN) take no part in the level; they share what the others cannot use.
 """
@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from daemons.models.utility import RELATIVE, UtilityForm, weighted
+from daemons.models.utility import weighted
 from shared.base.errors import InvalidValue
 from shared.policy_api.snapshot import Floats
 
@@ -57,7 +57,6 @@ class JobDemand:
         desired start in s (> 0), best remaining time in s (> 0 where a > 0). Never changed, and not copied if every job
         has a goal and work left; whoever changes them afterwards must build anew.
     importance : float64[n], > 0, optional
-    form : UtilityForm
 
     `best` is the highest utility of all jobs with a goal and work left (1 if there is none), `full_mhz` the speed that
     they can use together. Raises `InvalidValue` for numbers outside the ranges. Not to be used by two threads at once.
@@ -70,11 +69,9 @@ class JobDemand:
         r: Floats,
         tb: Floats,
         importance: Floats | None = None,
-        form: UtilityForm = RELATIVE,
     ) -> None:
         self._given = (a, b, r, tb)
         self._given_importance = importance
-        self._form = form
         wanting = np.isfinite(b + r)
         wanting &= a > 0.0
         self._rows = rows = None if wanting.all() else np.flatnonzero(wanting)
@@ -84,8 +81,8 @@ class JobDemand:
         self._delay, self._omega, self._active = (np.empty(len(self._a)) for _ in range(3))
         self._highest = self._b - self._tb
         self._highest /= self._r
-        if importance is not None or form is not RELATIVE:
-            self._highest = weighted(form.utility(self._highest), 1.0 if self._weights is None else self._weights)
+        if self._weights is not None:
+            self._highest = weighted(self._highest, self._weights)
         self.best = float(self._highest.max()) if len(self._a) else NOTHING_WANTED
         self.full_mhz = float(np.divide(self._a, self._tb, out=self._omega).sum())
 
@@ -97,12 +94,8 @@ class JobDemand:
 
         Where a job reaches its highest utility the derivative is that from above.
         """
-        at, steepness = level, 1.0
-        if self._weights is None:
-            at = float(self._form.margin(np.asarray(level)))
-            steepness = float(self._form.margin_slope(np.asarray(level)))
-        total, _, slope = self._sums(at)
-        return total, slope * steepness
+        total, _, slope = self._sums(level)
+        return total, slope
 
     def solve(self, omega_g_mhz: float, start: float | None = None) -> Level:
         """The level at which the jobs need just `omega_g_mhz`, to about 1e-13 against 1 + |level|.
@@ -119,14 +112,13 @@ class JobDemand:
             return Level(self, omega_g_mhz, -math.inf, 0)
         begin, low, high = self._bracket(work, omega_g_mhz)
         if start is not None:
-            begin = float(self._form.margin(np.asarray(start))) if self._weights is None else start
-        at, steps = self._find(omega_g_mhz, min(max(begin, low), high), low, high)
-        level = at if self._weights is not None else float(self._form.utility(np.asarray(at)))
+            begin = start
+        level, steps = self._find(omega_g_mhz, min(max(begin, low), high), low, high)
         return Level(self, omega_g_mhz, min(level, self.best), steps)
 
     def omegas(self, level: float) -> Floats:
         """Speed that every job needs for a level in MHz, float64[n]; 0 without a goal or work left."""
-        self._sums(level if self._weights is not None else float(self._form.margin(np.asarray(level))))
+        self._sums(level)
         return self._spread(self._omega, np.zeros(len(self)))
 
     def utilities(self, level: float) -> Floats:
@@ -170,14 +162,11 @@ class JobDemand:
         spans = float(self._a @ self._r)
         guess = float(self._a @ margins) / spans if spans > 0.0 else 0.0
         margins /= self._r
-        if self._weights is None:
-            high = (self._b - self._tb) / self._r if self._form is not RELATIVE else self._highest
-            return guess, float(margins.min()), float(high.max())
-        low = weighted(self._form.utility(margins), self._weights)
-        return float(self._form.utility(np.asarray(guess))), float(low.min()), self.best
+        low = margins if self._weights is None else weighted(margins, self._weights)
+        return guess, float(low.min()), self.best
 
     def _find(self, omega_g_mhz: float, at: float, low: float, high: float) -> tuple[float, int]:
-        """The point (a margin without importance, else a level) where the sum is `omega_g_mhz`, and the steps taken."""
+        """The level where the sum is `omega_g_mhz`, and the steps taken."""
         for steps in range(1, STEPS_MAX + 1):
             total, active, slope = self._sums(at)
             gap = omega_g_mhz - total
@@ -215,12 +204,11 @@ class JobDemand:
         return total, moving, float(active @ self._r)
 
     def _margin(self, at: float) -> tuple[_Number, _Number]:
-        """Margin of the jobs at a point of the solver, and its derivative: one number without importance."""
+        """Margin of the jobs at a level, and its derivative: one number without importance."""
         if self._weights is None:
             return at, 1.0
         times = self._weights if at > 0.0 else 1.0 / self._weights
-        utility = at * times
-        return self._form.margin(utility), self._form.margin_slope(utility) * times
+        return at * times, times
 
     def _resting(self) -> Floats:
         """Utility of jobs that take no part: 1 without a goal, that of ending as soon as can be with no work left."""
@@ -231,7 +219,7 @@ class JobDemand:
         ended = np.flatnonzero((a == 0.0) & np.isfinite(b) & np.isfinite(r))
         margin = (b[ended] - tb[ended]) / r[ended]
         weights = 1.0 if self._given_importance is None else self._given_importance[ended]
-        utility[ended] = weighted(self._form.utility(margin), weights)
+        utility[ended] = weighted(margin, weights)
         return utility
 
     def _spread(self, values: Floats, others: Floats) -> Floats:

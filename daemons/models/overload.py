@@ -39,7 +39,8 @@ UNKNOWN = Limits()
 @dataclass(frozen=True, slots=True)
 class FlowLoad:
     """A flow as it comes: requests a second, CPU work of one, the part of its response time that no CPU shortens, and
-    its goal: a mean (percentile 0) or a percentile of the response time; None: it has a goal on throughput."""
+    its goal: a mean (percentile 0) or a percentile of the response time; None: it has a goal on throughput. c_mhz_s: of
+    `shifted-hyperbola` (None: the work of a request)."""
 
     rate_per_s: float
     work_mcycles: float
@@ -47,6 +48,13 @@ class FlowLoad:
     goal_s: float | None = None
     percentile: float = 0.0
     form: ModelForm = ModelForm.PROCESSOR_SHARING
+    c_mhz_s: float | None = None
+
+    @property
+    def hyperbola_mhz_s(self) -> float:
+        """Excess of the response time x MHz that are not in use, as long as one vCPU is not the limit."""
+        fitted = self.c_mhz_s if self.form is ModelForm.SHIFTED_HYPERBOLA else None
+        return self.work_mcycles if fitted is None else fitted
 
     @property
     def good(self) -> bool:
@@ -101,7 +109,7 @@ def greatest_load_mhz(flow: FlowLoad, mhz: float, vcpu_mhz: float) -> float:
     if excess_s <= 0.0:
         return 0.0
     if flow.form is not ModelForm.MULTI_SERVER or mhz <= vcpu_mhz:
-        return min(max(0.0, mhz - flow.work_mcycles / excess_s), mhz * _FULL)
+        return min(max(0.0, mhz - flow.hyperbola_mhz_s / excess_s), mhz * _FULL)
     return mhz * _busy(mhz / vcpu_mhz, excess_s * vcpu_mhz / flow.work_mcycles - 1.0)
 
 
@@ -126,7 +134,7 @@ def _alone(flow: FlowLoad, mhz: float, vcpu_mhz: float) -> float:
 
 
 def _mean_s(flow: FlowLoad, mhz: float, vcpu_mhz: float, load_mhz: float) -> float:
-    figures = FlowFigures(load_mhz, flow.work_mcycles, flow.work_mcycles, vcpu_mhz)
+    figures = FlowFigures(load_mhz, flow.hyperbola_mhz_s, flow.work_mcycles, vcpu_mhz)
     with np.errstate(all="ignore"):  # of figures that no request has: what comes of them is bounded
         return flow.t_min_s + float(model_of(flow.form, figures).excess_s(np.array([mhz]))[0])
 

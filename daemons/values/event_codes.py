@@ -145,6 +145,7 @@ EVENTS: tuple[str, ...] = (
     "work-lost",
 )
 ALARMS: tuple[str, ...] = (
+    "action-overdue",
     "adopted-vm-lost",
     "adopted-vm-off",
     "assurance-missed",

@@ -258,7 +258,8 @@ class ControllerSettings:
     report_s: the agents' report period. silent_after_s: a node without a report for so long is unknown.
     fence_after_s: silent for so long, its power driver is asked to prove it off (None: no power driver, an operator
     must confirm). max_skew_s: a node whose clock is further off is not acted on. gang_timeout_s: after it a job of
-    which not all instances are prepared is taken back, once no operation on it is under way. retry_s, retry_max_s:
+    which not all instances are prepared is taken back, once no operation on it is under way. operation_timeout_s: an
+    action that is not answered so long after it must have been begun is an alarm. retry_s, retry_max_s:
     back-off after a failed operation, doubling. arrival_grace_s: how long after a migration the target's word that
     the VM is not there is not believed. scrape_s: how often web applications with counters are read.
     hands_off_s: for how long a workload is left alone after somebody else moved, stopped, started, paused or resumed a
@@ -280,6 +281,7 @@ class ControllerSettings:
     probe_s: float = 2.0
     gang_timeout_s: float = 120.0
     action_ttl_s: float = 60.0
+    operation_timeout_s: float = 600.0
     setup_tries: int = 3
     arrival_grace_s: float = 10.0
     retry_s: float = 15.0

@@ -37,7 +37,7 @@ class VmSpec:
 
     `generation` counts how often the VM was brought to life (start, resume); `attempt` how often its job began anew.
     `cpu_mhz` sets the weight; `cap_mhz` is a stated maximum (None: work-conserving up to vcpus x core_mhz).
-    `arguments`: see Job.
+    `arguments` and `environment`: see Job.
     """
 
     vm: Label
@@ -49,6 +49,7 @@ class VmSpec:
     cap_mhz: float | None = None
     template: str = ""
     arguments: tuple[Prose, ...] = ()
+    environment: Word = ""
 
 
 class VmStatus(Struct, frozen=True, array_like=True, forbid_unknown_fields=True, gc=False):

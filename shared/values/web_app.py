@@ -32,7 +32,9 @@ class Flow:
 
     mean_s: the mean response time. percentile and percentile_s: the share of requests (between 0 and 1) that is to be
     answered within so long. throughput_per_s: requests answered a second. work_mcycles: CPU work of one request (None:
-    the work profiler estimates it). t_min_s: the part of the response time that more CPU does not shorten.
+    the work profiler estimates it). t_min_s: the part of the response time that more CPU does not shorten. c_mhz_s and
+    load_mhz: the fitted figures of `shifted-hyperbola`, response time x MHz above the load (None: the work of a
+    request) and the load that all flows of the application make (None: as it is measured).
     """
 
     name: str
@@ -43,6 +45,8 @@ class Flow:
     work_mcycles: float | None = None
     t_min_s: float = 0.0
     model: ModelForm = ModelForm.PROCESSOR_SHARING
+    c_mhz_s: float | None = None
+    load_mhz: float | None = None
 
     def __post_init__(self) -> None:
         check_name("name", self.name)
@@ -61,6 +65,10 @@ class Flow:
         if self.work_mcycles is not None:
             positive("work_mcycles", self.work_mcycles)
         not_negative("t_min_s", self.t_min_s)
+        if self.c_mhz_s is not None:
+            positive("c_mhz_s", self.c_mhz_s)
+        if self.load_mhz is not None:
+            not_negative("load_mhz", self.load_mhz)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Forms of utility are monotone and invertible; the level against plain bisection in exact-enough arithmetic."""
+"""Utility has an inverse; the level against plain bisection in exact-enough arithmetic."""
 
 from __future__ import annotations
 
@@ -10,14 +10,12 @@ from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
 from daemons.models.level import JobDemand
-from daemons.models.utility import FORMS, UtilityForm, unweighted, utility_at, weighted
+from daemons.models.utility import unweighted, utility_at, weighted
 from shared.policy_api.snapshot import Floats
 from tests.extent import examples
 from tests.support.utility import completion_at
 
 steady = settings(max_examples=examples(100))
-forms = pytest.mark.parametrize("form", FORMS.values(), ids=FORMS)
-margins = st.floats(-1e6, 1.0) | st.floats(-40.0, 1.0) | st.sampled_from([-20.0, 0.0, 1.0])
 importances = st.floats(0.1, 10.0)
 Row = tuple[float, float, float, float]
 
@@ -28,51 +26,13 @@ def _columns(jobs: list[Row]) -> tuple[Floats, Floats, Floats, Floats]:
     return a, b, r, tb
 
 
-@forms
-@steady
-@given(one=margins, other=margins)
-def test_a_better_margin_is_a_better_utility(form: UtilityForm, one: float, other: float) -> None:
-    low, high = sorted((one, other))
-    assume(high - low > 1e-9 * (1.0 + abs(low)))
-
-    below, above = form.utility(np.array([low, high]))
-
-    assert below < above <= 1.0
-    assert np.isfinite(below)
-
-
-@forms
-@steady
-@given(margin=margins)
-def test_margin_is_the_inverse_of_utility(form: UtilityForm, margin: float) -> None:
-    utility = form.utility(np.array(margin))
-
-    assert float(form.margin(utility)) == pytest.approx(margin, rel=1e-9, abs=1e-12)
-    assert np.sign(utility) == np.sign(margin)
-
-
-@forms
-@steady
-@given(utility=st.floats(-1e7, 0.99))
-def test_the_slope_is_that_of_the_margin(form: UtilityForm, utility: float) -> None:
-    near = 1e-6 * (1.0 + abs(utility))
-    low, high = form.margin(np.array([utility - near, utility + near]))
-    slopes = form.margin_slope(np.array([utility - near, utility, utility + near]))
-
-    # Convex or concave there: the secant lies between the slopes at its ends.
-    assert slopes.min() * (1.0 - 1e-6) <= (high - low) / (2 * near) <= slopes.max() * (1.0 + 1e-6)
-
-
-@forms
 @steady
 @given(t=st.floats(0.0, 1e7), start=st.floats(0.0, 1e6), span=st.floats(1.0, 1e6), importance=importances)
-def test_completion_is_the_inverse_of_utility(
-    form: UtilityForm, t: float, start: float, span: float, importance: float
-) -> None:
+def test_completion_is_the_inverse_of_utility(t: float, start: float, span: float, importance: float) -> None:
     assume(t >= start)
-    utility = utility_at(t, start, start + span, importance, form)
+    utility = utility_at(t, start, start + span, importance)
 
-    back = float(completion_at(utility, start, start + span, importance, form))
+    back = float(completion_at(utility, start, start + span, importance))
 
     assert back == pytest.approx(t, rel=1e-8, abs=1e-8 * span)
 
@@ -141,15 +101,12 @@ def test_the_level_as_by_bisection(jobs: list[Row], part: float) -> None:
     assert found.steps < 100
 
 
-@forms
 @steady
 @given(jobs=cases, part=st.floats(1e-3, 0.999), data=st.data())
-def test_any_form_and_importance_spends_just_what_is_given(
-    form: UtilityForm, jobs: list[Row], part: float, data: st.DataObject
-) -> None:
+def test_any_importance_spends_just_what_is_given(jobs: list[Row], part: float, data: st.DataObject) -> None:
     arrays = _columns(jobs)
     weights = np.array(data.draw(st.lists(importances, min_size=len(jobs), max_size=len(jobs))))
-    demand = JobDemand(*arrays, importance=weights, form=form)
+    demand = JobDemand(*arrays, importance=weights)
     omega_g = part * demand.full_mhz
 
     found = demand.solve(omega_g, start=data.draw(st.none() | st.floats(-1e3, 1.0)))
@@ -161,17 +118,14 @@ def test_any_form_and_importance_spends_just_what_is_given(
     assert (found.utilities() <= found.level).all()
 
 
-@forms
 @steady
 @given(jobs=cases, level=st.floats(-1e4, 0.9), data=st.data())
-def test_speeds_of_a_level_give_the_utility_of_that_level(
-    form: UtilityForm, jobs: list[Row], level: float, data: st.DataObject
-) -> None:
+def test_speeds_of_a_level_give_the_utility_of_that_level(jobs: list[Row], level: float, data: st.DataObject) -> None:
     arrays = a, b, r, _ = _columns(jobs)
     weights = np.array(data.draw(st.lists(importances, min_size=len(jobs), max_size=len(jobs))))
-    demand = JobDemand(*arrays, importance=weights, form=form)
+    demand = JobDemand(*arrays, importance=weights)
 
-    reached = weighted(form.utility((b - a / demand.omegas(level)) / r), weights)
+    reached = weighted((b - a / demand.omegas(level)) / r, weights)
 
     np.testing.assert_allclose(reached, demand.utilities(level), rtol=1e-6, atol=1e-6 * float((1.0 + abs(b / r)).max()))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -163,3 +164,18 @@ def test_the_mix_counts() -> None:
     ]
     assert found == sorted(found, reverse=True)
     assert found[0] == 199
+
+
+@settings(max_examples=examples(100))
+@given(flow=FLOWS, c_mhz_s=st.floats(1.0, 200.0), mhz=st.floats(100.0, 8_000.0))
+def test_a_fitted_hyperbola_is_met_up_to_the_load_that_it_says(flow: FlowLoad, c_mhz_s: float, mhz: float) -> None:
+    fitted = replace(flow, form=ModelForm.SHIFTED_HYPERBOLA, c_mhz_s=c_mhz_s)
+    assert fitted.goal_s is not None
+    excess = (fitted.goal_s - fitted.t_min_s) / tail_of(fitted)
+    most_mhz = min(max(0.0, mhz - c_mhz_s / excess), mhz) if excess > 0.0 else 0.0
+    same = replace(fitted, c_mhz_s=fitted.work_mcycles)
+
+    assert greatest_load_mhz(fitted, mhz, mhz) == pytest.approx(most_mhz)
+    assert limits_of([same], mhz, mhz, 1, 2) == limits_of(
+        [replace(flow, form=ModelForm.PROCESSOR_SHARING)], mhz, mhz, 1, 2
+    )

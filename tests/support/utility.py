@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from daemons.models.level import JobDemand, Level
-from daemons.models.utility import RELATIVE, UtilityForm, unweighted
+from daemons.models.utility import unweighted
 from shared.policy_api.snapshot import Floats
 
 
@@ -18,22 +18,14 @@ def level_of(
     omega_g_mhz: float,
     start: float | None = None,
     importance: Floats | None = None,
-    form: UtilityForm = RELATIVE,
 ) -> Level:
     """The common level of jobs that are given `omega_g_mhz` together; arguments as for `JobDemand` and its `solve`."""
-    return JobDemand(a, b, r, tb, importance, form).solve(omega_g_mhz, start)
+    return JobDemand(a, b, r, tb, importance).solve(omega_g_mhz, start)
 
 
-def completion_at(
-    utility: ArrayLike,
-    start_s: ArrayLike,
-    goal_s: ArrayLike,
-    importance: ArrayLike = 1.0,
-    form: UtilityForm = RELATIVE,
-) -> Floats:
-    """The latest completion (absolute seconds) that gives the utility: the inverse of `utility_at`. inf without a goal;
-    -inf for a utility that the form never reaches."""
+def completion_at(utility: ArrayLike, start_s: ArrayLike, goal_s: ArrayLike, importance: ArrayLike = 1.0) -> Floats:
+    """The completion (absolute seconds) that gives the utility: the inverse of `utility_at`. inf without a goal."""
     goal, start = np.asarray(goal_s, dtype=np.float64), np.asarray(start_s, dtype=np.float64)
     aims = np.isfinite(goal)
     span = np.where(aims, goal - start, 1.0)
-    return np.where(aims, goal - form.margin(unweighted(utility, importance)) * span, np.inf)
+    return np.where(aims, goal - unweighted(utility, importance) * span, np.inf)

@@ -18,12 +18,14 @@ from shared.base.errors import InvalidInput, InvalidValue, Problem
 from shared.base.read_file import opened
 from shared.config.agent import LibvirtTemplate
 from shared.values.jobs import workload_of
+from shared.values.scalars import check_name
 from shared.values.vms import VmSpec
 
 FILE_CHARS_MAX = 1 << 20
 TO_WRITE = 0o022  # by its group or by others
-NAMES = ("vm", "workload", "instance", "memory_mib", "vcpus", "volume", "address", "node")
+NAMES = ("vm", "workload", "instance", "memory_mib", "vcpus", "volume", "address", "node", "environment")
 VOLUME = "{volume}"
+ENVIRONMENT = "environment"
 _PLACE = re.compile(r"\{([a-z][a-z_]*(?:\.[0-9]{1,3})?)\}")
 _ARGUMENT = re.compile(r"argument\.(0|[1-9][0-9]{0,2})")
 _NO_XML = re.compile(r"[^\t\n\r\x20-\uD7FF\uE000-\uFFFD\U00010000-\U0010FFFF]")
@@ -89,6 +91,8 @@ def check(template: Template, spec: VmSpec) -> None:
     if not _NAME.fullmatch(spec.vm) or _NO_XML.search(spec.vm):
         raise InvalidValue("vm", spec.vm[:60], "1 to 200 characters that a file's name can have")
     template.address_of(spec.vm)
+    if ENVIRONMENT in _places(template.root):
+        check_environment(spec)
     for at, argument in enumerate(spec.arguments):
         if _NO_XML.search(argument):
             raise InvalidValue(f"argument.{at}", argument[:60], "characters that XML can have")
@@ -97,6 +101,13 @@ def check(template: Template, spec: VmSpec) -> None:
         raise InvalidValue(
             "arguments", len(spec.arguments), f"{max(needed) + 1} of them for template {template.name!r}"
         )
+
+
+def check_environment(spec: VmSpec) -> None:
+    """Raise InvalidValue for a VM of no environment, or of one whose name could lead to another folder."""
+    if not spec.environment:
+        raise InvalidValue(ENVIRONMENT, "", f"an environment, for template {spec.template!r}")
+    check_name(ENVIRONMENT, spec.environment)
 
 
 def filled(template: Template, spec: VmSpec, node: str, volume: str) -> ET.Element:
@@ -111,6 +122,7 @@ def filled(template: Template, spec: VmSpec, node: str, volume: str) -> ET.Eleme
         "volume": volume,
         "address": template.address_of(spec.vm),
         "node": node,
+        ENVIRONMENT: spec.environment,
     }
     values |= {f"argument.{at}": argument for at, argument in enumerate(spec.arguments)}
     root = copy.deepcopy(template.root)

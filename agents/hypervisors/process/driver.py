@@ -149,7 +149,7 @@ class ProcessHypervisor:
         state = VmState.PAUSED if action.paused else VmState.RUNNING
         entry = _Entry(name, Record.of(spec, setting.boot_id, state, action.generation), action.kind.value)
         self._entries[spec.vm] = entry
-        environment = programs.environment_of(spec.vm, setting.here, self._runner.output(name))
+        environment = programs.environment_of(spec, setting.here, self._runner.output(name))
         launch = Launch(words, environment, self._cpu(entry.record), spec.memory_mib, action.paused)
 
         def started() -> None:

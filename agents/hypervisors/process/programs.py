@@ -11,11 +11,13 @@ from dataclasses import dataclass
 from shared.base.errors import InvalidInput, InvalidValue, Problem
 from shared.config.agent import Program
 from shared.values.jobs import workload_of
+from shared.values.scalars import check_name
 from shared.values.vms import VmSpec
 
 PATH = "/usr/local/bin:/usr/bin:/bin"
 ARGUMENTS = "{arguments}"
-PLACES = ("{vm}", "{job}", "{index}", "{node}", "{address}")
+ENVIRONMENT = "{environment}"
+PLACES = ("{vm}", "{job}", "{index}", "{node}", "{address}", ENVIRONMENT)
 _PLACE = re.compile(r"\{[a-z]+\}")
 
 
@@ -55,7 +57,11 @@ def words_of(spec: VmSpec, programs: Mapping[str, Program], here: Here) -> tuple
         raise InvalidValue("arguments", spec.arguments[0], f"none: {spec.template!r} takes no arguments")
     if shutil.which(program.run[0]) is None:
         raise InvalidValue("template", spec.template, f"a program that is there: {program.run[0]} cannot be run")
-    values = _values(spec.vm, here)
+    if any(ENVIRONMENT in word for word in program.run):
+        if not spec.environment:
+            raise InvalidValue("environment", "", f"an environment, for program {spec.template!r}")
+        check_name("environment", spec.environment)
+    values = _values(spec, here)
     words: list[str] = []
     for word in program.run:
         if word == ARGUMENTS:
@@ -65,17 +71,18 @@ def words_of(spec: VmSpec, programs: Mapping[str, Program], here: Here) -> tuple
     return tuple(words)
 
 
-def environment_of(vm: str, here: Here, output: str) -> dict[str, str]:
+def environment_of(spec: VmSpec, here: Here, output: str) -> dict[str, str]:
     """All variables that a program finds; `output` is the folder that it may write to."""
-    values = _values(vm, here)
+    values = _values(spec, here)
     return {
         "PATH": PATH,
         "LANG": "C.UTF-8",
-        "TRIMTAB_VM": vm,
+        "TRIMTAB_VM": spec.vm,
         "TRIMTAB_JOB": values["{job}"],
         "TRIMTAB_INDEX": values["{index}"],
         "TRIMTAB_NODE": here.node,
         "TRIMTAB_ADDRESS": here.address,
+        "TRIMTAB_ENVIRONMENT": spec.environment,
         "TRIMTAB_OUTPUT": output,
     }
 
@@ -97,9 +104,16 @@ def last_line(path: str, length: int = 200, window: int = 4_096) -> str:
     return "".join(c if c.isprintable() else "?" for c in said[-1])[-length:] if said else ""
 
 
-def _values(vm: str, here: Here) -> dict[str, str]:
+def _values(spec: VmSpec, here: Here) -> dict[str, str]:
     try:
-        job, index = workload_of(vm)
+        job, index = workload_of(spec.vm)
     except InvalidValue:  # an instance of a web application may have any name
-        job, index = vm, 0
-    return {"{vm}": vm, "{job}": job, "{index}": str(index), "{node}": here.node, "{address}": here.address}
+        job, index = spec.vm, 0
+    return {
+        "{vm}": spec.vm,
+        "{job}": job,
+        "{index}": str(index),
+        "{node}": here.node,
+        "{address}": here.address,
+        ENVIRONMENT: spec.environment,
+    }

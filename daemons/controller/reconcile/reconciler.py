@@ -323,6 +323,7 @@ class Reconciler:
             cap_mhz=None,
             template=job.template,
             arguments=job.arguments,
+            environment=job.environment,
         )
 
     def rolled_back(self, action: Action) -> None:

@@ -81,6 +81,11 @@ def _adopted_alarm(tables: ViewContext, entry: JobEntry) -> Row:
 
 def _missing_alarms(tables: ViewContext, entry: JobEntry, now_s: float) -> Iterable[Row]:
     for instance in entry.instances:
+        open_action = instance.in_flight
+        limit_s = tables.settings.operation_timeout_s
+        if open_action is not None and now_s >= open_action.expires_at_s + limit_s:
+            detail = f"{open_action.kind.value} on {open_action.node}: not done in {limit_s:g} s"
+            yield _alarm("action-overdue", instance.vm, open_action.expires_at_s, detail)
         out_s = now_s - instance.missed_s
         if instance.left and out_s >= tables.settings.arrival_grace_s:
             yield _alarm("vm-out-of-sight", instance.vm, instance.missed_s or None, instance.left)

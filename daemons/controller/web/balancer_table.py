@@ -107,7 +107,15 @@ def _load_of(web: WebEntry, flow: Flow) -> overload.FlowLoad | None:
     if now.profile == "unknown":
         return None
     goal_s = flow.mean_s if flow.mean_s is not None else flow.percentile_s
-    return overload.FlowLoad(now.rate_per_s, now.work_mcycles, flow.t_min_s, goal_s, flow.percentile, flow.model)
+    return overload.FlowLoad(
+        now.rate_per_s,
+        now.work_mcycles,
+        flow.t_min_s,
+        goal_s,
+        flow.percentile,
+        form=flow.model,
+        c_mhz_s=flow.c_mhz_s,
+    )
 
 
 # --- where they are --------------------------------------------------------------------------------------------------

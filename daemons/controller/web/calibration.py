@@ -34,8 +34,8 @@ def calibrate(cluster: Cluster, web: WebEntry, sample: Sample) -> None:
         for flow in web.app.flows
         if (one := measured.get(flow.name))
     )
-    columns, rows = flow_columns([web]), len(web.app.flows)
-    columns = replace(columns, load_mhz=np.full(rows, load_mhz), response_factor=np.ones(rows))
+    loads = np.array([load_mhz if flow.load_mhz is None else flow.load_mhz for flow in web.app.flows])
+    columns = replace(flow_columns([web]), load_mhz=loads, response_factor=np.ones(len(loads)))
     try:
         (app,) = app_utilities(web_columns([web]), columns, max(speeds, default=0.0))
     except InvalidValue:  # figures that no model takes

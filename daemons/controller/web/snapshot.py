@@ -92,6 +92,7 @@ def flow_columns(apps: list[WebEntry], planning: WebPlanning | None = None) -> F
         loads[row] = load_mhz(web, planning)
     flows = [flow for _, flow, _ in rows]
     work = _floats([now.work_mcycles for _, _, now in rows])
+    fitted = [now.work_mcycles if flow.c_mhz_s is None else flow.c_mhz_s for _, flow, now in rows]
     app = _ints([row for row, _, _ in rows])
     return FlowColumns(
         tuple(flow.name for flow in flows),
@@ -101,10 +102,10 @@ def flow_columns(apps: list[WebEntry], planning: WebPlanning | None = None) -> F
         throughput=np.array([flow.throughput_per_s is not None for flow in flows], dtype=np.bool_),
         model=tuple(flow.model for flow in flows),
         t_min_s=_floats([flow.t_min_s for flow in flows]),
-        c_mhz_s=work,
-        load_mhz=loads[app],
+        c_mhz_s=_floats(fitted),
+        load_mhz=_floats([loads[row] if flow.load_mhz is None else flow.load_mhz for row, flow, _ in rows]),
         rate_per_s=_floats([now.rate_per_s for _, _, now in rows]),
-        work_mcycles=work.copy(),
+        work_mcycles=work,
         response_factor=_floats([apps[row].factors.get(flow.name, NOT_MEASURED).value for row, flow, _ in rows]),
     )
 

@@ -114,6 +114,10 @@ ADVICE = {
         "told since that it is not there.",
         "Find it. If it runs nowhere, say so on its page.",
     ),
+    "action-overdue": Advice(
+        "An order for a VM is not answered, timeouts.operation_timeout_s after it must have been begun.",
+        "Look at the node's agent, and at what its hypervisor does; the agent's own operation_timeout_s ends it.",
+    ),
     "job-blocked": Advice(
         "A decided start finds no room for longer than timeouts.gang_timeout_s.",
         "Look for VMs that are not ours, or an image that must be where it was; the next decision may place "

@@ -130,6 +130,23 @@ def test_a_model_may_be_chosen(tmp_path: Path) -> None:
     assert read(tmp_path, TOP + FLOW + 'model = "multi-server"\n').flows[0].model is ModelForm.MULTI_SERVER
 
 
+def test_a_fitted_model_has_its_figures(tmp_path: Path) -> None:
+    fitted = TOP + FLOW + 'model = "shifted-hyperbola"\nc_mhz_s = 900\nload_mhz = 0\n'
+    throughput = TOP + '[[flows]]\nname = "b"\nthroughput_per_s = 5\nmodel = "shifted-hyperbola"\n'
+
+    flow = read(tmp_path, fitted).flows[0]
+
+    assert (flow.model, flow.c_mhz_s, flow.load_mhz) == (ModelForm.SHIFTED_HYPERBOLA, 900.0, 0.0)
+    assert read(tmp_path, throughput).flows[0].c_mhz_s is None
+    assert understood(read(tmp_path, fitted))["flows"][0]["c_mhz_s"] == 900.0
+
+
+@pytest.mark.parametrize("keys", ['model = "shifted-hyperbola"', "c_mhz_s = 900", "load_mhz = 5"])
+def test_figures_belong_to_the_fitted_model_alone(tmp_path: Path, keys: str) -> None:
+    found = problems(tmp_path, TOP + FLOW + keys + "\n")
+    assert found["flows[0].model"].expected.startswith("shifted-hyperbola with c_mhz_s, or another model")
+
+
 def test_every_problem_at_once(tmp_path: Path) -> None:
     text = (
         'name = "a#1"\nmemory = 5\nmax_mhz = 0\nmin_instances = 3\nmax_instances = 2\nmetrics_url = "ftp://x"\n'

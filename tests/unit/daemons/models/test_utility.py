@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from daemons.models.level import JobDemand
-from daemons.models.utility import FORMS, form_of, unweighted, utility_at, weighted
+from daemons.models.utility import unweighted, utility_at, weighted
 from shared.base.errors import InvalidValue
 from shared.policy_api.snapshot import Floats
 from tests.support.utility import completion_at, level_of
@@ -34,27 +34,12 @@ def test_without_a_goal_nothing_is_missed(goal: float) -> None:
 
 
 def test_a_job_that_never_completes() -> None:
-    assert [float(utility_at(INF, 0.0, 10.0, form=form)) for form in FORMS.values()] == [-INF] * len(FORMS)
+    assert float(utility_at(INF, 0.0, 10.0)) == -INF
 
 
 def test_importance_makes_the_more_important_the_unhappier() -> None:
     assert weighted(np.array([0.5, 0.0, -0.5]), 2.0).tolist() == [0.25, 0.0, -1.0]
     assert unweighted(np.array([0.25, 0.0, -1.0]), 2.0).tolist() == [0.5, 0.0, -0.5]
-
-
-def test_unknown_forms_are_refused_by_name() -> None:
-    assert form_of("relative").name == "relative"
-    with pytest.raises(InvalidValue, match="capped-relative, exponential-lateness, relative"):
-        form_of("absolute")
-
-
-def test_forms_bend_where_they_say() -> None:
-    capped, late = form_of("capped-relative"), form_of("exponential-lateness")
-
-    assert capped.utility(np.array([-3.0, 0.0, 1.0, 3.0])).tolist() == [-3.0, 0.0, 0.5, 0.75]
-    assert late.utility(np.array([0.0, 0.7])).tolist() == [0.0, 0.7]
-    assert float(late.utility(np.array(-1.0))) == pytest.approx(1.0 - np.e)
-    assert np.isfinite(late.utility(np.array(-1e9)))
 
 
 def test_experiment_one_cycle_two() -> None:

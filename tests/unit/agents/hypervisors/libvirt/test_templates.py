@@ -15,9 +15,10 @@ from daemons.config.controller import ControllerConfig
 from daemons.manifests.job import read_job
 from daemons.manifests.web_app import read_web
 from daemons.service.main import main as controller
-from shared.base.errors import InvalidInput
-from shared.config.agent import AgentConfig
+from shared.base.errors import InvalidInput, InvalidValue
+from shared.config.agent import AgentConfig, LibvirtTemplate
 from shared.config.toml import load
+from shared.values.vms import VmSpec
 from tests.support.paths import ROOT
 
 EXAMPLES = ROOT / "examples/three-machines"
@@ -65,6 +66,26 @@ def test_templates_are_filled_in(installed: Path) -> None:
 
     assert set(found) == {"render", "shop"}
     assert found["shop"].address_of("shop#1") == "192.0.2.102"
+
+
+def test_a_disk_may_be_an_image_of_the_environment(tmp_path: Path) -> None:
+    file = tmp_path / "image.xml"
+    file.write_text(
+        '<domain type="kvm"><devices><disk type="file"><source file="/images/{environment}/base.qcow2"/></disk>'
+        "</devices></domain>"
+    )
+    file.chmod(0o644)
+    template = templates.read_all({"p": LibvirtTemplate(str(file))})["p"]
+    spec = VmSpec("job#3", 1, 1, memory_mib=100, vcpus=1, cpu_mhz=500.0, template="p", environment="night")
+
+    templates.check(template, spec)
+    source = templates.filled(template, spec, "n1", "").find("devices/disk/source")
+
+    assert source is not None
+    assert source.get("file") == "/images/night/base.qcow2"
+    for environment in ("", "..", "a/b"):
+        with pytest.raises(InvalidValue, match="environment"):
+            templates.check(template, replace(spec, environment=environment))
 
 
 def test_a_template_with_a_misspelt_place_is_refused(installed: Path) -> None:

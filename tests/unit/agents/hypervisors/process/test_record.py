@@ -58,6 +58,22 @@ def test_places_are_filled_in_and_arguments_stay_words() -> None:
     assert words == ("/bin/true", "--of=job/3", "job#3@n1:10.0.0.1", "--fast", "a b", "{}", "${HOME}")
 
 
+def test_a_program_finds_the_environment_it_is_of() -> None:
+    run = {"p": Program(("/bin/true", "/images/{environment}/base.qcow2", "{arguments}"))}
+    spec = replace(SPEC, environment="night")
+
+    assert programs.words_of(spec, run, HERE)[1] == "/images/night/base.qcow2"
+    assert programs.environment_of(spec, HERE, "/out")["TRIMTAB_ENVIRONMENT"] == "night"
+    assert programs.environment_of(SPEC, HERE, "/out")["TRIMTAB_ENVIRONMENT"] == ""
+
+
+@pytest.mark.parametrize("environment", ["", "..", "a/b"])
+def test_a_program_for_environments_takes_no_other_workload(environment: str) -> None:
+    run = {"p": Program(("/bin/true", "{environment}", "{arguments}"))}
+    with pytest.raises(InvalidValue, match="environment"):
+        programs.words_of(replace(SPEC, environment=environment), run, HERE)
+
+
 def test_arguments_are_never_filled_in() -> None:
     spec = replace(SPEC, arguments=("{node}", "{arguments}"))
     assert programs.words_of(spec, {"p": Program(("/bin/true", "{arguments}"))}, HERE)[1:] == spec.arguments
