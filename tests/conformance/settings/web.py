@@ -76,7 +76,8 @@ def asked(harness: Recorded, seq: int, per_s: int, mean_s: float = 0.1) -> None:
 
 
 def busy(given: Given) -> object:
-    """Ever more is asked of it, beside a job with a goal: the CPU that both have, its instances, how well it does."""
+    """Ever more is asked of it, beside a job with a goal, and answered as any model says: the CPU that both have, its
+    instances, how well it does."""
     harness = Recorded(("n1", "n2"), placement=APC)
     harness.lead()
     stages = (Stage(2e7, 4000.0, memory_mib=500),)
@@ -86,7 +87,7 @@ def busy(given: Given) -> object:
     harness.obey()
     found: list[Any] = []
     for at, per_s in enumerate((20, 60, 120, 250, 400)):
-        asked(harness, at + 1, per_s)
+        asked(harness, at + 1, per_s, 0.012)
         harness.wait(910.0, ("n1", "n2"))
         harness.obey()
         active = harness.controller.cluster.active
