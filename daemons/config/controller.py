@@ -348,12 +348,13 @@ class Memory:
 @dataclass(frozen=True, slots=True)
 class Costs:
     """What policies take operations on VMs to cost: seconds, and seconds per MiB of the VM's memory. The defaults are
-    those of the paper (apc.txt, Table 1)."""
+    those of the paper (apc.txt, Table 1). `learn`: what operations took here corrects that; false: it stands."""
 
     start_s: Annotated[float, Range(0, 86_400)] = COSTS["paper"].start_s
     suspend_s_per_mib: Annotated[float, Range(0, 1000)] = COSTS["paper"].suspend_s_per_mib
     resume_s_per_mib: Annotated[float, Range(0, 1000)] = COSTS["paper"].resume_s_per_mib
     migrate_s_per_mib: Annotated[float, Range(0, 1000)] = COSTS["paper"].migrate_s_per_mib
+    learn: bool = True
 
 
 @dataclass(frozen=True, slots=True)

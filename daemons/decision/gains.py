@@ -73,11 +73,12 @@ def _figure(column: Floats, of: object) -> float | None:
 
 
 def gains_of(outlook: Outlook | None) -> Gains:
-    """What a policy predicted; workloads with a figure that is not finite are left out."""
+    """What a policy predicted; workloads without a goal, or with a figure that is not finite, are left out."""
     if outlook is None:
         return NONE
     columns = [np.array(column, dtype=np.float64) for column in (outlook.now, outlook.predicted, outlook.best)]
-    good = np.isfinite(columns[0]) & np.isfinite(columns[1]) & np.isfinite(columns[2])
+    good = np.array(outlook.aims(), dtype=np.bool_)
+    good &= np.isfinite(columns[0]) & np.isfinite(columns[1]) & np.isfinite(columns[2])
     now, predicted, best = (_rounded(column[good]) for column in columns)
     names = tuple(outlook.names[row] for row in np.flatnonzero(good).tolist())
     return Gains(names, now, predicted, best, np.full(len(names), np.nan))

@@ -262,7 +262,8 @@ def _joined(outlooks: Sequence[Outlook]) -> Outlook:
         return tuple(value for one in outlooks for value in getattr(one, name))
 
     levels = [one.level for one in outlooks if one.level is not None]
-    return Outlook(column("names"), column("now"), column("predicted"), column("best"), min(levels, default=None))
+    columns = column("names"), column("now"), column("predicted"), column("best")
+    return Outlook(*columns, min(levels, default=None), column("goalless"))
 
 
 def give_way(part: Partition, decision: PlacementDecision) -> PlacementDecision:

@@ -220,12 +220,13 @@ def _part(snapshot: Snapshot, subjects: frozenset[str], node: str) -> Snapshot:
 
 
 def _predicted(snapshot: Snapshot, changes: Iterable[Change]) -> tuple[dict[str, float], float | None]:
-    """Utilities one cycle ahead, by workload, and the jobs' level; those that are not finite are left out."""
+    """Utilities one cycle ahead, by workload, and the jobs' level; without a goal, or not finite, they are left out."""
     names = set(snapshot.workloads.names)
     forecast = Forecast(snapshot)
     utilities, level = forecast.predict(after(snapshot, [one for one in changes if one.workload in names]))
-    found = zip(forecast.names, utilities.tolist(), strict=True)
-    return {name: round(u, 4) for name, u in found if np.isfinite(u)}, _finite(level)
+    told = np.isfinite(utilities) & forecast.aims()
+    found = zip(forecast.names, utilities.tolist(), told.tolist(), strict=True)
+    return {name: round(u, 4) for name, u, known in found if known}, _finite(level)
 
 
 def _finite(level: float | None) -> float | None:

@@ -78,6 +78,8 @@ _LATER_ROWS: Mapping[int, Mapping[type, Mapping[str, bool | float]]] = {
     6: {WorkloadColumns: {"stays": False}},
     7: {FlowColumns: {"response_factor": 1.0}},
 }  # columns by the schema that brought them, and what they were before
+_COSTS = ("start_s", "suspend_s_per_mib", "resume_s_per_mib", "migrate_s_per_mib")
+_LEARNT_COSTS = {each.name for each in fields(OperationCosts)} - {*_COSTS}  # left out where they are 0
 _NUMBERS = ("now_s", "cycle_s", "reporting_frac", "oldest_report_s", "vm_overhead_mib")
 
 
@@ -100,7 +102,7 @@ def to_bytes(request: DecideRequest) -> bytes:
         "snapshot": {
             **{name: getattr(snapshot, name) for name in _NUMBERS},
             "at_cycle": snapshot.at_cycle,
-            "costs": {each.name: getattr(snapshot.costs, each.name) for each in fields(OperationCosts)},
+            "costs": _costs_written(snapshot.costs),
             "constraints": [[each.kind.value, each.members, each.nodes] for each in snapshot.constraints],
             **{name: _written(getattr(snapshot, name)) for name in _COLUMNS},
             "power": snapshot.power and _written(snapshot.power),
@@ -135,6 +137,11 @@ def _packed(plain: Row) -> bytes:
     compress = zlib.compressobj(COMPRESSION_LEVEL, wbits=_GZIP)
     text = json.dumps(plain, separators=(",", ":")) + "\n"
     return compress.compress(text.encode("ascii")) + compress.flush()
+
+
+def _costs_written(costs: OperationCosts) -> Row:
+    values = {each.name: getattr(costs, each.name) for each in fields(OperationCosts)}
+    return {name: value for name, value in values.items() if value or name in _COSTS}
 
 
 def _written(columns: Any) -> Row:
@@ -320,7 +327,8 @@ class _Reader:
         later = [part for since, parts in _LATER.items() if since <= schema for part in parts]
         self._keys("snapshot", plain, {*_NUMBERS, "at_cycle", "costs", "constraints", *_COLUMNS, *later})
         numbers: dict[str, Any] = {name: self._number(f"snapshot.{name}", plain[name]) for name in _NUMBERS}
-        self._keys("snapshot.costs", plain["costs"], {each.name for each in fields(OperationCosts)})
+        learnt = _LEARNT_COSTS & {*plain["costs"]} if isinstance(plain["costs"], dict) else set()
+        self._keys("snapshot.costs", plain["costs"], {*_COSTS, *learnt})
         costs = {name: self._number(f"snapshot.costs.{name}", value) for name, value in plain["costs"].items()}
         columns: dict[str, Any] = {
             name: self._columns(f"snapshot.{name}", plain[name], kind, schema) for name, kind in _COLUMNS.items()

@@ -22,6 +22,7 @@ from daemons.models.web_utility import app_utilities
 from shared.base.errors import InvalidValue
 from shared.policy_api.decision import Change, ChangeKind, Outlook, Slowed
 from shared.policy_api.snapshot import Bools, Floats, Ints, Snapshot, WorkloadState
+from shared.values.actions import ActionKind
 
 _SLACK = 1e-9  # sums of memory are rounded
 _RUNS = frozenset({ChangeKind.START, ChangeKind.RESUME, ChangeKind.MIGRATE, ChangeKind.RESIZE})
@@ -89,7 +90,8 @@ def outlook_of(snapshot: Snapshot, changes: Iterable[Change]) -> Outlook:
     forecast = Forecast(snapshot)
     now, _ = forecast.predict(unchanged(snapshot))
     predicted, level = forecast.predict(after(snapshot, changes))
-    return Outlook(forecast.names, tuple(now.tolist()), tuple(predicted.tolist()), tuple(forecast.best.tolist()), level)
+    now_, then, best = (tuple(column.tolist()) for column in (now, predicted, forecast.best))
+    return Outlook(forecast.names, now_, then, best, level, forecast.goalless())
 
 
 def slowed_by(snapshot: Snapshot, changes: Iterable[Change]) -> tuple[Slowed, ...]:
@@ -121,6 +123,16 @@ class Forecast:
         self.names = (*(work.names[row] for row in self._rows.tolist()), *snapshot.web.names)
         best = self._utility(snapshot.now_s + finish_s(self._jobs))
         self.best = np.concatenate([best, self._web(_most_mhz(snapshot))])
+
+    def aims(self) -> Bools:
+        """Which of the names have a goal, bool[len(names)]; the utility of the others tells nothing."""
+        return np.concatenate(
+            [np.isfinite(self._goal_s), np.array([bool(a.flows) for a in self._apps], dtype=np.bool_)]
+        )
+
+    def goalless(self) -> tuple[str, ...]:
+        """Those of the names that have no goal."""
+        return tuple(name for name, aimed in zip(self.names, self.aims().tolist(), strict=True) if not aimed)
 
     def predict(self, target: Target) -> tuple[Floats, float | None]:
         """Utilities in the order of `names` at now + T, and the jobs' common level (-inf: no CPU is given to jobs;
@@ -221,9 +233,10 @@ class _Delays:
         self._snapshot = snapshot
         self._before = unchanged(snapshot)
         work, costs = snapshot.workloads, snapshot.costs
-        self._suspended_s = costs.suspend_s_per_mib * work.memory_mib
-        self._resumed_s = costs.resume_s_per_mib * work.memory_mib
-        self._moved_s = costs.migrate_s_per_mib * work.memory_mib
+        self._started_s = costs.durations_s(ActionKind.START, work.memory_mib)
+        self._suspended_s = costs.durations_s(ActionKind.SUSPEND, work.memory_mib)
+        self._resumed_s = costs.durations_s(ActionKind.RESUME, work.memory_mib)
+        self._moved_s = costs.durations_s(ActionKind.MIGRATE, work.memory_mib)
 
     def of(self, target: Target) -> Floats:
         """Seconds until the last instance of each workload is where it is to be, float64[w]; 0 where nothing moves."""
@@ -235,7 +248,7 @@ class _Delays:
         home[~waited] = self._snapshot.instances.node[(work.first_instance[owner] + index)[~waited]]
         away = ~waited & (home != target.node)
         arrives = waited | suspended | away
-        own_s = np.where(waited, self._snapshot.costs.start_s, 0.0)
+        own_s = np.where(waited, self._started_s[owner], 0.0)
         own_s += np.where(suspended, self._resumed_s[owner], 0.0) + np.where(away, self._moved_s[owner], 0.0)
         delay_s = np.zeros(len(target.running))
         waits_s = np.append(self._waits_s(target, arrives), 0.0)  # the last one: of a node that is not known

@@ -39,6 +39,7 @@ def settings_of(
         automation=config.automation.level,
         vm_overhead_mib=float(config.memory.vm_overhead_mib),
         operation_costs=from_keys(OperationCosts, config.operation_costs),
+        learn_costs=config.operation_costs.learn,
         limits=from_keys(Limits, config.limits),
         web_planning=from_keys(WebPlanning, config.web),
         placement=choice_of(policies, policies.placement),

@@ -25,6 +25,8 @@ from daemons.values.records.cluster import (
     JobRecord,
     LoadingRecord,
     NodeRecord,
+    OperationRecord,
+    OverrunRecord,
     PaceRecord,
     WebRecord,
     WindowRecord,
@@ -138,7 +140,10 @@ def _control(record: ControlRecord) -> Row:
     return {"name": record.key[1], "deciding": record.deciding}
 
 
-def _named(record: WindowRecord | DurationRecord | LoadingRecord | PaceRecord | AssuranceRecord) -> Row:
+Named = WindowRecord | DurationRecord | LoadingRecord | PaceRecord | OverrunRecord | OperationRecord | AssuranceRecord
+
+
+def _named(record: Named) -> Row:
     return {"name": record.name}
 
 
@@ -151,6 +156,8 @@ KINDS: Mapping[str, RecordKind] = {
     "duration": RecordKind(DurationRecord, schema.durations, _named),
     "loading": RecordKind(LoadingRecord, schema.loadings, _named),
     "pace": RecordKind(PaceRecord, schema.paces, _named),
+    "overrun": RecordKind(OverrunRecord, schema.overruns, _named),
+    "operation": RecordKind(OperationRecord, schema.operation_times, _named),
     "assurance": RecordKind(AssuranceRecord, schema.assurances, _named),
     "control": RecordKind(ControlRecord, schema.control, _control),
     "decision": RecordKind(DecisionRecord, schema.decisions, _decision, int),

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from sqlalchemy import BigInteger, Boolean, Column, Double, Index, Integer, LargeBinary, MetaData, Table, Text
 
-SCHEMA = 7  # the number of the newest migration
+SCHEMA = 8  # the number of the newest migration
 VERSION_TABLE = "trimtab_schema"
 
 metadata = MetaData()
@@ -102,6 +102,14 @@ loadings = Table(
     "loadings", metadata, Column("name", Text, primary_key=True), Column("body", LargeBinary, nullable=False)
 )
 paces = Table("paces", metadata, Column("name", Text, primary_key=True), Column("body", LargeBinary, nullable=False))
+
+# What jobs took of what they declared, and how long operations take.
+overruns = Table(
+    "overruns", metadata, Column("name", Text, primary_key=True), Column("body", LargeBinary, nullable=False)
+)
+operation_times = Table(
+    "operation_times", metadata, Column("name", Text, primary_key=True), Column("body", LargeBinary, nullable=False)
+)
 
 # What is known of environments' demand, and of how it was served.
 assurances = Table(

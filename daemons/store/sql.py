@@ -152,8 +152,9 @@ class SqlStore(Database):
 
 def _image(connection: Connection, of_jobs: ColumnElement[bool] | None) -> tuple[Any, ...]:
     """The records of a new leader: control, nodes, environments, web applications, windows, durations, loadings, paces,
-    what is known of demand, jobs in the order of their submission (those that are wanted, or all), decisions oldest
-    first. Rows are unpacked as they come: tens of thousands at once would leave holes in memory."""
+    what was learnt of jobs and operations, what is known of demand, jobs in the order of their submission (those that
+    are wanted, or all), decisions oldest first. Rows are unpacked as they come: tens of thousands at once would leave
+    holes in memory."""
     control, nodes, jobs, decisions, web = schema.control, schema.nodes, schema.jobs, schema.decisions, schema.web
     environments = schema.environments
     found = {
@@ -165,6 +166,8 @@ def _image(connection: Connection, of_jobs: ColumnElement[bool] | None) -> tuple
         "duration": select(schema.durations).order_by(schema.durations.c.name),
         "loading": select(schema.loadings).order_by(schema.loadings.c.name),
         "pace": select(schema.paces).order_by(schema.paces.c.name),
+        "overrun": select(schema.overruns).order_by(schema.overruns.c.name),
+        "operation": select(schema.operation_times).order_by(schema.operation_times.c.name),
         "assurance": select(schema.assurances).order_by(schema.assurances.c.name),
         "job": select(jobs.c.name, jobs.c.body)
         .where(true() if of_jobs is None else of_jobs)

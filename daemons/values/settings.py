@@ -266,7 +266,8 @@ class ControllerSettings:
     VM of it; twice as long each time that it happens again, up to a day.
     setup_tries: how often a setup of a node is tried before an operator must see to it. approvals: so many accounts
     must approve a plan that waits (1 to 5). record_snapshots: what each decision was computed from is to be kept.
-    operation_costs: what policies take operations on VMs to cost. power: how nodes leave service and come back.
+    operation_costs: what policies take operations on VMs to cost; learn_costs: they are a prior only, which measured
+    times correct. power: how nodes leave service and come back.
     windows: deadlines that queues of jobs share. prices: what energy costs. X interference: how jobs slow each
     other down.
     """
@@ -294,6 +295,7 @@ class ControllerSettings:
     approvals: int = 1
     vm_overhead_mib: float = 0.0
     operation_costs: OperationCosts = COSTS["paper"]
+    learn_costs: bool = True
     limits: Limits = Limits()
     placement: PolicyChoice = PolicyChoice("apc")
     provisioning: PolicyChoice = PolicyChoice("static")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from itertools import compress
 
 from shared.values.actions import ActionKind
 from shared.values.jobs import Allotment
@@ -75,6 +76,8 @@ class ReasonCode(StrEnum):
     ADOPTED = "adopted"  # it was adopted: never suspended or stopped for others
     MIGRATION_FIT = "migration-fit"  # no node has what a live migration of it needs
     REJECTED = "rejected"  # an operator has rejected it of late
+    FAIR_SHARE = "fair-share"  # without a goal: its part of what those with goals leave
+    STARVED = "starved"  # without a goal, it is left next to nothing
     SHARING = "sharing"  # others on the node slow it by what they share with it beside the CPU
 
 
@@ -152,6 +155,7 @@ class Outlook:
 
     now: the utility if nothing is changed, predicted: under the decision, best: what is reachable at full speed from
     now on; all at the end of the cycle (apc.txt section 4.4). level: the jobs' common level (None: there are no jobs).
+    goalless: those of the names that have no goal: their utility of 1 tells nothing and is shown nowhere.
     """
 
     names: Sequence[str] = ()
@@ -159,6 +163,16 @@ class Outlook:
     predicted: Sequence[float] = ()
     best: Sequence[float] = ()
     level: float | None = None
+    goalless: Sequence[str] = ()
+
+    def aims(self) -> list[bool]:
+        """Return of each of the names whether it has a goal."""
+        goalless = frozenset(self.goalless)
+        return [name not in goalless for name in self.names]
+
+    def of_goals(self) -> list[float]:
+        """Return the utilities predicted for what has a goal."""
+        return list(compress(self.predicted, self.aims()))
 
 
 @dataclass(frozen=True, slots=True)

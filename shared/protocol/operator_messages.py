@@ -435,6 +435,7 @@ QUERIES = (
     "assurance",
     "costs",
     "profiles",
+    "operations",
     "doctor",
     "snapshot",
     "notifications",

@@ -150,12 +150,13 @@ def report_of(snapshot: Snapshot, decision: PlacementDecision, wall_s: float) ->
     """What the decision leads to; `wall_s`: how long it took."""
     changes = tuple(decision.changes)
     outlook = outlook_of(snapshot, changes)
+    rows = zip(outlook.names, outlook.predicted, outlook.best, outlook.aims(), strict=True)
     then = _where(snapshot, after(snapshot, changes))
     return PlaceReport(
         dict(_placement(snapshot, then)),
         {
-            name: {"predicted": _bounded(predicted), "best": _bounded(best)}
-            for name, predicted, best in zip(outlook.names, outlook.predicted, outlook.best, strict=True)
+            name: {"predicted": _bounded(predicted) if aims else None, "best": _bounded(best) if aims else None}
+            for name, predicted, best, aims in rows
         },
         None if outlook.level is None else _bounded(outlook.level),
         changes=list(_changes(snapshot, decision, then)),

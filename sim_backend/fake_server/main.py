@@ -51,7 +51,9 @@ def parse_costs(text: str) -> OperationCosts:
         return COSTS[text]
     try:
         start_s, suspend, resume, migrate = (float(part) for part in text.split(","))
-        return OperationCosts(start_s, suspend, resume, migrate)
+        return OperationCosts(
+            start_s=start_s, suspend_s_per_mib=suspend, resume_s_per_mib=resume, migrate_s_per_mib=migrate
+        )
     except (ValueError, InvalidValue) as error:
         expected = f"{', '.join(COSTS)} or four numbers START_S,SUSPEND,RESUME,MIGRATE (s per MiB)"
         raise InvalidInput(Problem("--costs", f"is {text!r}", expected)) from error

@@ -250,9 +250,9 @@ def _job_later(job: Job, turn: int, by_s: float) -> Job:
 
 _COSTS = (
     OperationCosts(),
-    OperationCosts(3.6, 0.0353, 0.0333, 0.0132),
-    OperationCosts(12.0, 0.02, 0.03, 0.05),
-    OperationCosts(1.0, 0.0, 0.05, 0.0),
+    OperationCosts(start_s=3.6, suspend_s_per_mib=0.0353, resume_s_per_mib=0.0333, migrate_s_per_mib=0.0132),
+    OperationCosts(start_s=12.0, suspend_s_per_mib=0.02, resume_s_per_mib=0.03, migrate_s_per_mib=0.05),
+    OperationCosts(start_s=1.0, suspend_s_per_mib=0.0, resume_s_per_mib=0.05, migrate_s_per_mib=0.0),
 )
 
 

@@ -119,11 +119,12 @@ class Tally:
 
 def utilities_of(seen: Snapshot) -> list[Utilities]:
     """How workloads stand at the time of a snapshot, by the models of their utility: of jobs the level that all reach
-    with the CPU that they have, of web applications by the demand that was measured. Nothing where there are none."""
+    with the CPU that they have, of web applications by the demand that was measured. Nothing where none has a goal."""
     if not seen.workloads.names:
         return []
-    utilities, _ = Forecast(replace(seen, cycle_s=0.0)).predict(unchanged(seen))
-    known = utilities[np.isfinite(utilities)]
+    forecast = Forecast(replace(seen, cycle_s=0.0))
+    utilities, _ = forecast.predict(unchanged(seen))
+    known = utilities[np.isfinite(utilities) & forecast.aims()]
     return [(seen.now_s, float(known.mean()), float(known.min()))] if len(known) else []
 
 

@@ -70,6 +70,7 @@ def settings_for(log: Log, base: ControllerSettings, other: Alteration) -> Contr
         power=replace(_power(log, base.power, other), **part(POWER)),
         prices=_prices(log, base.prices),
         operation_costs=replace(log.costs, **part(COSTS)),
+        learn_costs=False,  # they are those that were counted with then
         limits=replace(base.limits, **part(LIMITS)),
         placement=other.choice("placement", log.placement),
         provisioning=other.choice("provisioning", log.provisioning),

@@ -22,7 +22,7 @@ from rich.table import Table
 
 from sim_backend.experiments.dilation.measured import Measuring
 from tests.integration.harness import Section
-from tests.lab import measured_interference, measured_operations, measured_overhead
+from tests.lab import measured_interference, measured_operations, measured_overhead, verdicts
 from tests.lab.cluster import Cluster, cluster
 from tests.lab.hosts import HostSpec
 from tests.lab.measured_bus import Tap
@@ -86,6 +86,18 @@ def measure_cluster(rounds: int, report: Report, overhead: Sequence[tuple[float,
             sizes = measured_overhead.memory(made, node) + measured_overhead.memory_of_kinds(made, made.lab.nodes[1])
             report.add(MEMORY_TITLE, measured_overhead.lines_of_memory(sizes))
         return timings + whole
+
+
+def measure_learnt(rounds: int, report: Report) -> tuple[list[Timing], dict[str, float]]:
+    """So many operations of each kind, and the seconds that the controller counts with for each then."""
+    with cluster(2, SPEC, controller=CONTROLLER, web=True, begin=False) as made:
+        made.begin()
+        with ExitStack() as stack:
+            trimtab = stack.enter_context(measured_operations.operating(made, stack.enter_context(Tap(made))))
+            timings = measured_operations.in_turn({WHOLE: trimtab}, rounds)
+        rows = verdicts.data(made, "profile", "operations")["operations"]
+        report.add("operations: as measured and as counted with", rows)
+        return timings, {row["kind"]: row["expected_s"] for row in rows}
 
 
 def _by_driver(made: Cluster, rounds: int) -> tuple[list[Timing], Virsh]:

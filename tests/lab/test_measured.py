@@ -8,6 +8,7 @@ from statistics import median
 
 import pytest
 
+from shared.values.operation_costs import COSTLY
 from sim_backend.experiments.dilation.measured import FORMULA, LINEAR, PRODUCT_FORM
 from tests.lab import measure, measured_interference
 from tests.lab.measure import Report
@@ -17,6 +18,7 @@ pytestmark = [pytest.mark.full, pytest.mark.alone]
 
 FOLDER = Path(__file__).resolve().parents[2] / "out" / "lab"
 ROUNDS = 2
+LEARNT_ROUNDS, LEARNT_WITHIN = 10, 0.3
 SPEED = 2.0  # from second to second a machine whose cores are shared changes its speed by so much
 NEAR = 0.1
 LATER_S = 3.0  # what a loaded machine adds
@@ -44,6 +46,12 @@ def test_operations_and_overhead(report: Report) -> None:
     sizes = {line["process"]: line["RSS MiB"] for line in report.tables[measure.MEMORY_TITLE]}
     assert sizes["agent with 10 VMs"] < AGENT_MIB_MAX
     assert {"controller", "libvirtd", "RabbitMQ"} <= sizes.keys()
+
+
+def test_after_ten_operations_of_a_kind_the_controller_knows_how_long_they_take(report: Report) -> None:
+    timings, expected = measure.measure_learnt(LEARNT_ROUNDS, report)
+    for kind in COSTLY:
+        assert expected[kind.value] == pytest.approx(middle(timings, kind.value, AGENT), rel=LEARNT_WITHIN), kind
 
 
 def middle(timings: list[Timing], kind: str, way: str) -> float:

@@ -18,7 +18,7 @@ from daemons.portal.forms.submit import JOB, KINDS, from_files, from_form, room_
 from daemons.portal.present.advice import ADVICE, page_of
 from daemons.portal.present.nodes import STATES, Use, grid, state_of, use_of
 from daemons.portal.present.pagination import Column, Listing, has_text, in_order, name_key, part, wanted
-from daemons.portal.present.workloads import end_s, goal_words, waits, worst
+from daemons.portal.present.workloads import end_s, end_words, goal_words, job_troubles, waits, worst
 from shared.base.errors import InvalidInput, StoreUnavailable
 from shared.config import records
 from shared.values.jobs import Job
@@ -233,6 +233,19 @@ def test_a_job_ends_when_it_is_predicted_to_or_did() -> None:
     assert end_s(job()) == 500.0
     assert end_s(job(predicted_end_at_s=None)) is None
     assert end_s(job(predicted_end_at_s=None, finished_at_s=450.0)) == 450.0
+
+
+def test_the_interval_of_the_end_is_told_of_a_job_beyond_its_declared_work() -> None:
+    assert end_words(job()) == ""
+    beyond: dict[str, Any] = {"predicted_end_early_at_s": 0.0, "predicted_end_late_at_s": 3600.0}
+    assert "1970-01-01T00:00:00Z to 1970-01-01T01:00:00Z" in end_words(job(**beyond))
+    assert end_words(job(**beyond, finished_at_s=9.0)) == ""
+
+
+def test_a_job_that_is_starved_says_so() -> None:
+    starved = {"code": "starved", "words": "next to nothing is left"}
+    assert job_troubles(job(waits_for=starved)) == ["next to nothing is left"]
+    assert job_troubles(job(waits_for=starved | {"code": "no-cpu"})) == []
 
 
 def test_the_worst_off_come_first() -> None:

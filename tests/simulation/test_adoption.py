@@ -99,3 +99,20 @@ def test_whoever_dies_meanwhile_the_vm_is_adopted_and_let_go_once(who: str, afte
     assert record(loop).phase is JobPhase.FORGOTTEN
     assert not loop.cluster.hypervisor("n0").operations
     assert [violation.invariant for violation in checker.violations] == []
+
+
+def test_adopted_vms_that_share_a_node_too_small_are_treated_alike_and_spread() -> None:
+    """Eight want a core each; their node has four, the other is empty."""
+    nodes = tuple(Node(f"n{index}", 4, 1_000.0, memory_mib=8_000) for index in range(2))
+    loop = ClosedLoop(nodes, LoopSettings(ControllerSettings(), AgentSettings()))
+    for index in range(8):
+        loop.world.add_task(f"legacy{index}", [(1e9, 1_000.0)], 1)
+        loop.jobs[f"legacy{index}"] = Job(f"legacy{index}", (Stage(1e9, 1_000.0, memory_mib=500),))
+        loop.cluster.hypervisor("n0").add_stranger(f"legacy{index}#0", 500, 0.0)
+    loop.run_until(60.0)
+    for index in range(8):
+        ask(loop, AdoptVm(f"a{index}", "n0", f"legacy{index}#0", f"vm{index}"))
+    loop.run_until(2_000.0)
+    records = [record(loop, f"vm{index}") for index in range(8)]
+    assert [one.allotments[0].cpu_mhz for one in records] == pytest.approx([1_000.0] * 8)
+    assert sorted(one.allotments[0].node for one in records) == ["n0"] * 4 + ["n1"] * 4

@@ -18,6 +18,7 @@ from daemons.cli.output import REFUSED, CommandGroup, emit, output_option, say
 from daemons.cli.render import listing, rows_of
 from daemons.manifests.job import read_job
 from shared.protocol.operator_messages import ProfileNode, Query, SubmitJob
+from shared.values.actions import ActionKind
 from shared.values.jobs import Job
 from shared.values.load_vector import STANDARD_COPIES_MAX, STANDARD_RUN_S_MAX, StandardJob, StandardRun
 from shared.values.scalars import check_name
@@ -38,6 +39,7 @@ PROFILES = (
     "drifted_at_s",
 )
 NODE_TYPES = ("node_type", "units_per_s", "servers", "runs", "age_s")
+OPERATIONS = ("kind", "fixed_s", "s_per_mib", "measured", "median_mib", "median_s", "expected_s")
 RUNS = ("node", "standard", "copies", "run_s", "job", "ended_at_s", "ok", "detail")
 
 
@@ -55,6 +57,15 @@ def show(line: ControllerConnection, class_: str, limit: int) -> None:
     """Show how jobs of the classes that begin with CLASS load nodes of each type, and how fast these are."""
     data = view(line, "profiles", class_, limit)
     emit(data, lambda: _shown(data))
+
+
+@profile.command()
+@bus_options
+@output_option
+def operations(line: ControllerConnection) -> None:
+    """Show how long starting, suspending, resuming and migrating VMs takes: as counted with, and as measured."""
+    data = view(line, "operations", "", len(ActionKind))
+    emit(data, lambda: listing("operations", rows_of(data, "operations"), OPERATIONS))
 
 
 def _shown(data: Mapping[str, Any]) -> RenderableType:

@@ -111,7 +111,9 @@ def _values(request: DecideRequest, outcome: DecideOutcome, limit: int) -> dict[
     )
     shown = decision_view(decided, limit)
     outlook = placed.outlook or outlook_of(request.snapshot, changes)
-    rows = zip(outlook.names, outlook.now, outlook.predicted, outlook.best, strict=True)
+    figures = zip(outlook.now, outlook.predicted, outlook.best, strict=True)
+    told = [dict(zip(("now", "predicted", "best"), row, strict=True)) for row in figures]
+    rows = zip(outlook.names, outlook.aims(), told, strict=True)
     return {
         "decision": {key: shown[key] for key in ("policy", "decided_at_s", "counts", "changes", "refusals", "slowed")},
         "skipped": outcome.skipped,
@@ -121,8 +123,8 @@ def _values(request: DecideRequest, outcome: DecideOutcome, limit: int) -> dict[
         "predicted_utility": placed.predicted_utility,
         "level": _bounded(outlook.level),
         "utilities": [
-            {"name": each, "now": _bounded(now), "predicted": _bounded(then), "best": _bounded(best)}
-            for each, now, then, best in rows
+            {"name": each, **{key: _bounded(value) if aims else None for key, value in of.items()}}
+            for each, aims, of in rows
         ][:limit],
     }
 

@@ -104,6 +104,8 @@ class Commit:
             return []
         self._publish_id += 1
         self.deciding.progress.sent(action, now_s)
+        if action.vm in self.cluster.instances:
+            self.cluster.operation_times.sent(action, self.cluster.instances[action.vm].job.job.memory_mib, now_s)
         confirmed = Publish(publish.exchange, publish.routing_key, publish.message, self._publish_id)
         self._unconfirmed[self._publish_id] = confirmed
         return [confirmed]

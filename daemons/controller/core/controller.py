@@ -193,6 +193,7 @@ class Controller:
     def _result(self, result: Result, now_s: float) -> None:
         instance = self.measure.result(self.cluster.nodes[result.node], result, now_s)
         self.deciding.progress.answered(result, now_s)
+        self.unit_of_work.records += self.cluster.operation_times.answered(result, now_s)
         if instance is not None:
             self.reconciler.outcome(instance, result, now_s)
 

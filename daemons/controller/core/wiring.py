@@ -21,6 +21,7 @@ from daemons.controller.environments.feasibility import Known
 from daemons.controller.environments.feature import EnvironmentsFeature
 from daemons.controller.environments.reclaim import Preemption
 from daemons.controller.interference.feature import InterferenceFeature
+from daemons.controller.learning.feature import LearningFeature
 from daemons.controller.measure.heartbeats import Heartbeats
 from daemons.controller.measure.reports import Measure
 from daemons.controller.measure.screening import Screening
@@ -188,6 +189,7 @@ def _features(
         QuotaFeature(cluster, settings.limits),
         NodesFeature(cluster, unit_of_work, spine.measure, lifecycle),
         InterferenceFeature(cluster, unit_of_work, settings),
+        LearningFeature(cluster, settings),
         windows,
         web,
         environments,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 
+from daemons.controller.state.job_lengths import Overrun
 from daemons.controller.state.jobs import JobEntry
 from daemons.decision.gains import columns_of
 from daemons.models.utility import utility_at
@@ -28,6 +29,19 @@ def predicted_end_s(entry: JobEntry) -> float | None:
         end_s += max(stage.work_mcycles - done_mcycles, 0.0) / min(given_mhz, stage.max_mhz)
         done_mcycles = max(done_mcycles - stage.work_mcycles, 0.0)
     return float(round(end_s))
+
+
+def predicted_ends_s(entry: JobEntry, overrun: Overrun) -> tuple[float, float, float] | None:
+    """When a job ends that goes on beyond the work that it declared, at the CPU of its slowest instance: as expected,
+    and a tenth and nine tenths of such jobs; None as `predicted_end_s`, which says when its declared work is done."""
+    since_s, given_mhz = predicted_end_s(entry), min((one.cpu_mhz for one in entry.allotments), default=0.0)
+    if since_s is None:
+        return None
+    last = max(at for at, stage in enumerate(entry.job.stages) if stage.work_mcycles > 0.0)
+    speed_mhz = min(given_mhz, entry.job.stages[last].max_mhz)
+    left = overrun.mean_mcycles, overrun.low_mcycles, overrun.high_mcycles
+    mean_s, low_s, high_s = (float(round(since_s + mcycles / speed_mhz)) for mcycles in left)
+    return mean_s, low_s, high_s
 
 
 def predicted_utilities(decisions: Iterable[DecisionRecord]) -> Mapping[str, float]:

@@ -7,7 +7,7 @@ O(nodes + active jobs + their instances) for each snapshot; columns that rarely 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -27,11 +27,12 @@ from daemons.controller.state.capabilities import (
     wanted_frozen_mib,
 )
 from daemons.controller.state.cluster import Cluster
+from daemons.controller.state.job_lengths import Overrun
 from daemons.controller.state.jobs import JobEntry
 from daemons.controller.state.migration_fit import migration_columns
 from daemons.controller.state.nodes import NodeEntry
 from daemons.controller.state.queries import is_busy, is_unknown
-from daemons.controller.state.usage import needed_mhz, unmanaged_mhz
+from daemons.controller.state.usage import fair_needs, needed_mhz, unmanaged_mhz
 from daemons.values.settings import ControllerSettings
 from shared.policy_api.snapshot import (
     EnvironmentColumns,
@@ -43,7 +44,7 @@ from shared.policy_api.snapshot import (
     WorkloadState,
     stage_columns,
 )
-from shared.values.jobs import Constraint, ConstraintKind, Job, JobPhase
+from shared.values.jobs import Constraint, ConstraintKind, Job, JobPhase, Stage
 from shared.values.nodes import Node, NodeCondition, NodeService
 from shared.values.vms import VmState
 
@@ -76,6 +77,7 @@ class SnapshotBuilder:
         apps = {app: row for row, app in enumerate(columns["web"].names)} if "web" in columns else {}
         if distrusted:
             part, columns = self._as_they_are(jobs, part, columns, distrusted)
+        overruns = self.cluster.lengths.overruns(jobs)
         bound = lacking(self.cluster)
         frozen = {entry.job.name: homes(self.cluster, entry) for entry in jobs} if bound else {}
         in_service = [node for node in nodes if node.service is NodeService.IN_SERVICE]
@@ -84,14 +86,14 @@ class SnapshotBuilder:
             now_s,
             self.settings.decide_s,
             self._nodes(nodes, columns.get("environments"), frozen),
-            workloads=self._workloads(jobs, apps, part, now_s, frozen),
+            workloads=self._workloads(jobs, apps, part, now_s, frozen, overruns),
             instances=self._instances(jobs, rows),
-            stages=stage_columns([stage for entry in jobs if not entry.job.app for stage in entry.job.stages]),
+            stages=stage_columns([stage for entry in jobs if not entry.job.app for stage in _stages(entry, overruns)]),
             reporting_frac=len(up) / len(in_service) if in_service else 1.0,
             oldest_report_s=max((now_s - node.seen_s for node in up), default=0.0),
             vm_overhead_mib=self.cluster.vm_overhead_mib,
             constraints=(*columns.pop("constraints", ()), *(keeps_of(self.cluster, jobs) if bound else ())),
-            costs=self.settings.operation_costs,
+            costs=columns.pop("costs", self.settings.operation_costs),
             at_cycle=at_cycle,
             migration=migration_columns(self.cluster, nodes, jobs, now_s),
             **columns,
@@ -154,6 +156,7 @@ class SnapshotBuilder:
         part: SnapshotPart,
         now_s: float,
         frozen: Mapping[str, tuple[str, ...]],
+        overruns: Mapping[str, Overrun],
     ) -> WorkloadColumns:
         specs = [entry.job for entry in jobs]
         names = tuple(job.name for job in specs)
@@ -177,10 +180,10 @@ class SnapshotBuilder:
             desired_start_s=floats([job.desired_start_s for job in specs]),
             goal_s=floats([math.inf if job.goal_s is None else job.goal_s for job in specs]),
             not_before_s=floats([entry.not_before_s for entry in jobs]),
-            work_mcycles=floats([job.work_mcycles for job in specs]),
+            work_mcycles=floats([_work_mcycles(entry, overruns) for entry in jobs]),
             done_mcycles=floats([entry.done_mcycles for entry in jobs]),
             max_mhz=floats([job.max_mhz for job in specs]),
-            min_mhz=floats([self._least_mhz(entry) for entry in jobs]),
+            min_mhz=floats(self._least_mhz(jobs)),
             memory_mib=floats([0.0 if self._has_memory(entry, frozen) else entry.job.memory_mib for entry in jobs]),
             vcpus=ints([job.vcpus for job in specs]),
             instances=ints([job.instances for job in specs]),
@@ -199,14 +202,25 @@ class SnapshotBuilder:
             stays=np.array([bool(entry.adopted) for entry in jobs], dtype=np.bool_),
         )
 
-    def _least_mhz(self, entry: JobEntry) -> float:
-        """The least speed that it needs; an adopted VM, which has no goal and declares nothing, needs what it uses."""
-        if not (entry.adopted and entry.phase is JobPhase.RUNNING and entry.allotments):
-            return entry.job.min_mhz
-        node = self.cluster.nodes.get(entry.allotments[0].node)
-        if node is None or node.inventory is None:
-            return entry.job.min_mhz
-        return min(needed_mhz(node, entry.adopted), entry.job.speed_on_mhz(node.inventory))
+    def _least_mhz(self, jobs: list[JobEntry]) -> list[float]:
+        """The least speeds that they need; an adopted VM, which has no goal and declares nothing, needs what it uses,
+        but no more than its node has for such VMs."""
+        least = {entry.job.name: entry.job.min_mhz for entry in jobs}
+        adopted: dict[str, list[JobEntry]] = {}
+        for entry in jobs:
+            if entry.adopted and entry.phase is JobPhase.RUNNING and entry.allotments:
+                adopted.setdefault(entry.allotments[0].node, []).append(entry)
+        for name, entries in adopted.items():
+            node = self.cluster.nodes.get(name)
+            if node is None or node.inventory is None:
+                continue
+            inventory = node.inventory
+            needs = {e.job.name: min(needed_mhz(node, e.adopted), e.job.speed_on_mhz(inventory)) for e in entries}
+            others_mhz = math.fsum(
+                max(instance.job.job.min_mhz, 1.0) for instance in node.claimed.values() if not instance.job.adopted
+            )
+            least |= fair_needs(needs, inventory.cpu_mhz - unmanaged_mhz(node) - others_mhz)
+        return [least[entry.job.name] for entry in jobs]
 
     def _has_memory(self, entry: JobEntry, frozen: Mapping[str, tuple[str, ...]]) -> bool:
         """Whether its memory is counted as held by its nodes, whatever is decided: there is none to gain."""
@@ -247,6 +261,23 @@ class SnapshotBuilder:
             if self.cluster.nodes[name].vms[vm].state is VmState.SUSPENDED:
                 return rows.get(name, -1)
         return -1
+
+
+def _work_mcycles(entry: JobEntry, overruns: Mapping[str, Overrun]) -> float:
+    """What a job declared; of one that goes on beyond that, what it has done and is expected to do."""
+    overrun = overruns.get(entry.job.name)
+    return entry.job.work_mcycles if overrun is None else entry.done_mcycles + overrun.mean_mcycles
+
+
+def _stages(entry: JobEntry, overruns: Mapping[str, Overrun]) -> Sequence[Stage]:
+    """Its stages; what it does beyond them is done like the last one with work."""
+    stages = entry.job.stages
+    if entry.job.name not in overruns:
+        return stages
+    more_mcycles = _work_mcycles(entry, overruns) - entry.job.work_mcycles
+    last = max(at for at, stage in enumerate(stages) if stage.work_mcycles > 0.0)
+    longer = replace(stages[last], work_mcycles=stages[last].work_mcycles + more_mcycles)
+    return (*stages[:last], longer, *stages[last + 1 :])
 
 
 def _stage_count(job: Job) -> int:

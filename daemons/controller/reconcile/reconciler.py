@@ -162,6 +162,7 @@ class Reconciler:
         look_at_speed(entry, now_s)
         entry.measured_mcycles = entry.done_mcycles
         transitions.complete(self.cluster, entry, now_s)
+        self.unit_of_work.records += self.cluster.lengths.ended(entry)
         self.unit_of_work.dirty_jobs[entry.job.name] = entry
         self.unit_of_work.place = True
         self.unit_of_work.emit(now_s, "job-completed", entry.job.name)

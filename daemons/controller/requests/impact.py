@@ -108,5 +108,5 @@ class ImpactAssessor:
         return [] if entry is None else [self._operation(kind, instance) for instance in entry.instances]
 
     def _operation(self, kind: ActionKind, instance: Instance) -> Row:
-        seconds = self._deciding.settings.operation_costs.duration_s(kind, instance.memory_mib)
+        seconds = self._cluster.operation_times.costs_now(self._deciding.settings).duration_s(kind, instance.memory_mib)
         return {"vm": instance.vm, "kind": kind.value, "seconds": seconds, "memory_mib": instance.memory_mib}

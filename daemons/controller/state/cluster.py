@@ -10,8 +10,10 @@ from __future__ import annotations
 from collections.abc import Collection, Container
 
 from daemons.controller.state.environment import EnvironmentEntry
+from daemons.controller.state.job_lengths import JobLengths
 from daemons.controller.state.jobs import WANTED, InFlight, Instance, JobEntry
 from daemons.controller.state.nodes import NodeEntry
+from daemons.controller.state.operation_times import OperationTimes
 from daemons.controller.state.web_app import WebEntry
 from daemons.values.records.cluster import InstanceRecord
 from shared.values.actions import ActionKind
@@ -38,6 +40,8 @@ class Cluster:
         self.actions: dict[str, Instance] = {}
         self.missing: dict[str, Instance] = {}  # VMs that some node's word is awaited on
         self.migrations = 0
+        self.lengths = JobLengths()
+        self.operation_times = OperationTimes()
         self.vm_overhead_mib = vm_overhead_mib
 
     # --- jobs ---------------------------------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 
 from daemons.controller.state.nodes import NodeEntry
 from shared.protocol.messages import Report
@@ -23,6 +24,19 @@ def needed_mhz(node: NodeEntry, vm: str) -> float:
     `LEAST_MHZ`, so that a little more or less changes nothing; `LEAST_MHZ` where that is not known."""
     steps = math.ceil((used_mhz(node, vm) or 0.0) * HEADROOM / LEAST_MHZ)
     return LEAST_MHZ * max(1, steps)
+
+
+def fair_needs(needed_mhz: Mapping[str, float], room_mhz: float) -> dict[str, float]:
+    """Return what VMs of a node need, in MHz by name, of the CPU that they may have together: all of it where that is
+    enough, else at most an equal part each.
+
+    What is used on a node without CPU to spare is what was given, so that without the limit who once has more would be
+    taken to need more.
+    """
+    if not needed_mhz or math.fsum(needed_mhz.values()) <= room_mhz:
+        return dict(needed_mhz)
+    equal_mhz = max(0.0, room_mhz / len(needed_mhz))
+    return {name: min(mhz, equal_mhz) for name, mhz in needed_mhz.items()}
 
 
 def unmanaged_mhz(node: NodeEntry) -> float:

@@ -7,8 +7,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from heapq import nsmallest
 
-from daemons.controller.decide.predictions import job_utility, predicted_end_s, predicted_utilities
+from daemons.controller.decide.predictions import job_utility, predicted_end_s, predicted_ends_s, predicted_utilities
 from daemons.controller.state.cluster import Cluster
+from daemons.controller.state.job_lengths import Overrun
 from daemons.controller.state.jobs import JobEntry
 from daemons.controller.state.queries import _copies, failure_view, is_unknown, newest_copy
 from daemons.controller.views.context import ViewContext
@@ -39,7 +40,8 @@ def jobs(tables: ViewContext, query: Query, now_s: float) -> Row:
     following = f"{_place(shown[-1])}" if len(left) > len(shown) else ""
     reasons = tables.deciding.refusal_rows({entry.job.name for entry in shown})
     predicted = predicted_utilities(tables.deciding.history)
-    rows = [_job(tables, entry, now_s, reasons, predicted) for entry in shown]
+    overruns = tables.cluster.lengths.overruns(shown)
+    rows = [_job(tables, entry, now_s, reasons, predicted, overruns) for entry in shown]
     return {"total": len(found), "jobs": rows, "next": following}
 
 
@@ -61,7 +63,8 @@ def job(tables: ViewContext, query: Query, now_s: float) -> Row:
     """One job. KeyError when there is none of the name."""
     entry = tables.cluster.jobs[query.subject]
     predicted = predicted_utilities(tables.deciding.history)
-    row = _job(tables, entry, now_s, tables.deciding.refusal_rows({query.subject}), predicted)
+    overruns = tables.cluster.lengths.overruns([entry])
+    row = _job(tables, entry, now_s, tables.deciding.refusal_rows({query.subject}), predicted, overruns)
     change = {"last_change": last_change(tables.deciding.history, query.subject)}
     return {"job": row | change | job_details(tables.cluster, entry)}
 
@@ -74,7 +77,12 @@ def definition(tables: ViewContext, query: Query, _now_s: float) -> Row:
 
 
 def _job(
-    tables: ViewContext, entry: JobEntry, now_s: float, reasons: dict[str, Row], predicted: Mapping[str, float]
+    tables: ViewContext,
+    entry: JobEntry,
+    now_s: float,
+    reasons: dict[str, Row],
+    predicted: Mapping[str, float],
+    overruns: Mapping[str, Overrun],
 ) -> Row:
     refusal = reasons.get(entry.job.name)
     if entry.awaits:
@@ -82,13 +90,24 @@ def _job(
         names = ", ".join(entry.awaits[:NAMES_SHOWN])
         after = f"after {names}"
         refusal = reason_view(Reason(ReasonCode.AFTER, numbers)) | {"text": after, "words": after, "at_s": now_s}
-    return job_row(entry, now_s, entry.job.name in tables.reconciler.blocked, refusal, predicted)
+    blocked, overrun = entry.job.name in tables.reconciler.blocked, overruns.get(entry.job.name)
+    return job_row(entry, now_s, blocked, refusal, predicted, overrun)
 
 
-def job_row(entry: JobEntry, now_s: float, blocked: bool, refusal: Row | None, predicted: Mapping[str, float]) -> Row:
-    """A job in the list of all; `refusal`: the last one that named it; predicted: utilities by workload."""
-    job, end_s = entry.job, predicted_end_s(entry)
+def job_row(
+    entry: JobEntry,
+    now_s: float,
+    blocked: bool,
+    refusal: Row | None,
+    predicted: Mapping[str, float],
+    overrun: Overrun | None,
+) -> Row:
+    """A job in the list of all; `refusal`: the last one that named it; predicted: utilities by workload; overrun: what
+    is left of it beyond what it declared (None: it is within that)."""
+    job, end_s, early_s, late_s = entry.job, predicted_end_s(entry), None, None
     work_mcycles = job.work_mcycles
+    if overrun is not None:
+        end_s, early_s, late_s = predicted_ends_s(entry, overrun) or (None, None, None)
     done_mcycles = work_mcycles if entry.phase is JobPhase.COMPLETED else entry.done_mcycles
     not_before_s = max(entry.not_before_s, job.desired_start_s)
     return {
@@ -108,12 +127,15 @@ def job_row(entry: JobEntry, now_s: float, blocked: bool, refusal: Row | None, p
         "cpu_mhz": math.fsum(allotment.cpu_mhz for allotment in entry.allotments),
         "done_mcycles": done_mcycles,
         "work_mcycles": work_mcycles,
-        "progress_pct": min(100.0, 100.0 * done_mcycles / work_mcycles) if work_mcycles > 0 else None,
+        "left_mcycles": None if overrun is None else overrun.mean_mcycles,
+        "progress_pct": _progress_pct(done_mcycles, work_mcycles, overrun),
         "submit_at_s": job.submit_s,
         "accepted_at_s": entry.accepted_s,
         "finished_at_s": entry.finished_s if entry.over else None,
         "goal_at_s": job.goal_s,
         "predicted_end_at_s": end_s,
+        "predicted_end_early_at_s": early_s,
+        "predicted_end_late_at_s": late_s,
         "utility": job_utility(entry, predicted, end_s),
         "importance": job.importance,
         "profile": entry.profile,
@@ -123,6 +145,14 @@ def job_row(entry: JobEntry, now_s: float, blocked: bool, refusal: Row | None, p
         "back_off_until_s": not_before_s if not entry.over and not_before_s > now_s else None,
         "waits_for": None if entry.over else refusal,
     }
+
+
+def _progress_pct(done_mcycles: float, work_mcycles: float, overrun: Overrun | None) -> float | None:
+    if work_mcycles <= 0.0:
+        return None
+    if overrun is not None:
+        return 100.0 * done_mcycles / (done_mcycles + overrun.mean_mcycles)
+    return min(100.0, 100.0 * done_mcycles / work_mcycles)
 
 
 def hands_off_view(entry: JobEntry, now_s: float) -> Row | None:

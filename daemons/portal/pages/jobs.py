@@ -18,6 +18,7 @@ from daemons.portal.present.timeline import TimelineEntry, timeline_of
 from daemons.portal.present.workloads import (
     OVER,
     end_s,
+    end_words,
     gain_of,
     goal_words,
     hands_off_words,
@@ -122,6 +123,7 @@ async def _one(request: Request, problems: list[str] | None = None, status: int 
         problems=problems or [],
         url=job_url(name),
         end_s=end,
+        end_words=end_words(row),
         goal_words=goal_words(row["goal_at_s"], end),
         gain=gain,
         waits=waits(row),

@@ -103,6 +103,11 @@ WORDS: dict[str, Words] = {
         "an operator has rejected that change of late: it is not proposed again for four cycles",
         "the cycles pass, the workload changes, or other nodes serve",
     ),
+    ReasonCode.FAIR_SHARE: Words("it has no goal, and gets its part of what those with goals leave"),
+    ReasonCode.STARVED: Words(
+        "it has no goal, and what runs beside it leaves it next to nothing",
+        "others end, a node with room, or a goal of its own",
+    ),
     ReasonCode.SHARING: Words(
         "others on the node slow it by what they share with it beside the CPU, or would",
         "a node whose other VMs do not need the same",

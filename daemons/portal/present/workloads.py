@@ -8,6 +8,7 @@ from typing import Any
 from urllib.parse import quote
 
 from daemons.portal.present.formatting import moment, span
+from shared.policy_api.decision import ReasonCode
 
 Row = Mapping[str, Any]
 
@@ -61,9 +62,19 @@ def end_s(row: Row) -> float | None:
     return found
 
 
+def end_words(row: Row) -> str:
+    """Within what eight of ten jobs end that have used more than they declared; "" for others."""
+    early_s, late_s = row.get("predicted_end_early_at_s"), row.get("predicted_end_late_at_s")
+    if row["finished_at_s"] is not None or early_s is None or late_s is None:
+        return ""
+    return f"beyond its declared work: eight of ten end from {moment(early_s)} to {moment(late_s)}"
+
+
 def job_troubles(row: Row) -> list[str]:
     """What is wrong with a job, in words."""
     said = []
+    if row["phase"] == "running" and row["waits_for"] and row["waits_for"]["code"] == ReasonCode.STARVED:
+        said.append(str(row["waits_for"]["words"]))
     if row["stalled"]:
         said.append("it makes no progress")
     if row["blocked"]:

@@ -11,9 +11,12 @@ from dataclasses import dataclass
 from msgspec import Struct
 
 from daemons.models.loading_history import LoadingHistory, PaceSample
+from daemons.models.operation_times import Measured
+from daemons.models.overrun import RatioHistory
 from daemons.values.records.assurance import AssuranceRecord
 from daemons.values.records.notifications import NotificationRecord
 from shared.policy_api.decision import Change, Plan, Reason, Refusal, Slowed, WindowSize
+from shared.values.actions import ActionKind
 from shared.values.agreement import Agreement, EnvironmentState
 from shared.values.jobs import Allotment, Job, JobPhase
 from shared.values.nodes import Handover, Node, NodeService
@@ -471,6 +474,43 @@ class PaceRecord:
 
 
 @dataclass(frozen=True, slots=True)
+class OverrunRecord:
+    """What the ended jobs of a class took of what they declared, see `RatioHistory`; ended_s: when the last one did."""
+
+    job_class: str
+    history: RatioHistory
+    ended_s: float = 0.0
+
+    @property
+    def name(self) -> str:
+        """The class."""
+        return self.job_class
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """Kind and class."""
+        return ("overrun", self.name)
+
+
+@dataclass(frozen=True, slots=True)
+class OperationRecord:
+    """How long operations of a kind took, the newest last."""
+
+    kind: ActionKind
+    measured: tuple[Measured, ...]
+
+    @property
+    def name(self) -> str:
+        """The kind."""
+        return self.kind.value
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """Kind of record, and of operation."""
+        return ("operation", self.name)
+
+
+@dataclass(frozen=True, slots=True)
 class Deleted:
     """Removes the record of a key."""
 
@@ -487,6 +527,8 @@ Record = (
     | EnvironmentRecord
     | LoadingRecord
     | PaceRecord
+    | OverrunRecord
+    | OperationRecord
     | AssuranceRecord
     | DecisionRecord
     | ControlRecord

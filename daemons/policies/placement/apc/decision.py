@@ -117,12 +117,11 @@ class Reader:
     def why(self, planned: PlannedChange) -> Reason:
         """A code, and the utility before and after."""
         row = planned.row
+        if planned.place and self._starved(row):
+            return self._why_starved(row)
         if self.problem.is_replica[row]:
             return self._of_load(row, planned)
-        before, after = self.state.before[row], self.state.utility(row)
-        numbers: list[tuple[str, float]] = [("before", finite(before)), ("after", finite(after))]
-        numbers.append(("gain", finite(finite(after) - finite(before))))
-        numbers += self._slowing(row)
+        numbers = self._compared(planned) + self._slowing(row)
         if planned.kind is ChangeKind.SUSPEND:
             gains = [self._gain(other) for node in self.problem.home[row] for other in self.state.here[node]]
             numbers.append(("gain_of_others", finite(max(gains, default=0.0))))
@@ -134,7 +133,22 @@ class Reader:
         if planned.kind is ChangeKind.RESIZE and self._gave(row):
             return Reason(ReasonCode.GIVES_WAY, tuple(numbers))
         takes = self.problem.state[row] == RUNNING or any(self._gave(other) for other in self._neighbours(planned))
-        return Reason(ReasonCode.HIGHER_UTILITY if takes else ReasonCode.IDLE_ROOM, tuple(numbers))
+        taken = ReasonCode.HIGHER_UTILITY if self.problem.aims[row] else ReasonCode.FAIR_SHARE
+        return Reason(taken if takes else ReasonCode.IDLE_ROOM, tuple(numbers))
+
+    def _compared(self, planned: PlannedChange) -> list[tuple[str, float]]:
+        """The utility before and after; of a job without a goal the MHz of all its instances."""
+        row = planned.row
+        if not self.problem.aims[row]:
+            return self._in_mhz(planned)
+        before, after = self.state.before[row], self.state.utility(row)
+        numbers = [("before", finite(before)), ("after", finite(after))]
+        return [*numbers, ("gain", finite(finite(after) - finite(before)))]
+
+    def _in_mhz(self, planned: PlannedChange) -> list[tuple[str, float]]:
+        row = planned.row
+        had_mhz = sum(self.problem.home_mhz[row]) if self.problem.state[row] == RUNNING else 0.0
+        return [("before_mhz", finite(had_mhz)), ("after_mhz", finite(planned.mhz * len(planned.place)))]
 
     def _slowing(self, row: int) -> list[tuple[str, float]]:
         """How many times as long as alone a job takes now, if it runs, and under the decision, where that is worth a
@@ -167,6 +181,8 @@ class Reader:
         before, after = finite(self.web.before[app]), finite(self.web.utilities()[app])
         leaves = planned.kind in (ChangeKind.MIGRATE, ChangeKind.STOP)
         drained = leaves and misplaced(self.problem, self.state.rules, row)
+        if planned.kind is ChangeKind.RESIZE and not self._aims(row):
+            return Reason(ReasonCode.FAIR_SHARE, tuple(self._in_mhz(planned)))
         numbers = (("before", before), ("after", after), ("gain", after - before))
         return Reason(ReasonCode.DRAIN if drained else ReasonCode.LOAD, numbers)
 
@@ -176,7 +192,7 @@ class Reader:
     # --- refusals ------------------------------------------------------------------------------------------------
 
     def refused(self) -> list[int]:
-        """Rows of who waits and is not placed, and of who should leave its node and does not."""
+        """Rows of who waits and is not placed, of who should leave its node and does not, and of who is starved."""
         problem, state = self.problem, self.state
         draining = any(problem.leaving)
         return [
@@ -184,7 +200,25 @@ class Reader:
             for row, was in enumerate(problem.state)
             if (was != RUNNING and state.place_of(row) is None)
             or (draining and was == RUNNING and problem.leaving_any(row) and self._stays(row))
+            or (self._starved(row) and self._same(row))
         ]
+
+    def _same(self, row: int) -> bool:
+        """Whether it runs on as it does: the reason of a change would say that it is starved."""
+        problem, place = self.problem, self.state.place_of(row)
+        held = problem.state[row] == RUNNING and place == problem.home[row]
+        return held and (self.state.still or not _differ(problem.home_mhz[row], self._given_mhz(row)))
+
+    def _starved(self, row: int) -> bool:
+        """Whether something without a goal runs, and others leave it next to nothing: less than a tenth of what its
+        node could give it; of a VM that lives on, less than it uses."""
+        problem, place = self.problem, self.state.place_of(row)
+        if not place or self._aims(row) or not (problem.movable[row] or problem.may_start[row]):
+            return False
+        mhz = self._given_mhz(row)
+        if problem.stays[row]:
+            return mhz < problem.least_mhz[row] * (1.0 - _RESIZED)
+        return mhz < WORTH * min(problem.cap_mhz(row, node) for node in place)
 
     def refusal(self, row: int) -> Refusal:
         """Why a row of `refused` is one."""
@@ -192,9 +226,33 @@ class Reader:
             self._again = repeated(self.problem.snapshot.workloads.names)
         if row in self._again:
             reason = Reason(ReasonCode.DUPLICATE, (("name_repeated", 1.0),))
+        elif self._starved(row) and not self.problem.leaving_any(row):
+            reason = self._why_starved(row)
         else:
             reason = self.why_stays(row) if self.problem.state[row] == RUNNING else self.why_not(row)
         return Refusal(self.problem.snapshot.workloads.names[row], reason)
+
+    def _aims(self, row: int) -> bool:
+        """Whether a job or the application of an instance has a goal."""
+        app = self.problem.snapshot.workloads.app.item(row)
+        return self.problem.aims[row] if app < 0 else self.web.apps[app].aims
+
+    def _given_mhz(self, row: int) -> float:
+        """What each instance is given in the end."""
+        given = self.state.replica_given_mhz
+        return given[row] if row in given else self.state.jobs[row].mhz
+
+    def _why_starved(self, row: int) -> Reason:
+        """What it is given of what it could use, and the most that another node has left."""
+        problem, place = self.problem, self.state.place_of(row) or ()
+        allowed = self.state.rules.allowed(row) & (self._room()[0] >= problem.memory[row] * (1.0 - SLACK))
+        elsewhere = allowed & ~np.isin(np.arange(len(problem.leaving)), place)
+        numbers = (
+            ("given_mhz", finite(self._given_mhz(row))),
+            ("wanted_mhz", finite(min(problem.cap_mhz(row, node) for node in place))),
+            ("largest_free_mhz", finite(float(self._room()[1][elsewhere].max(initial=0.0)))),
+        )
+        return Reason(ReasonCode.STARVED, numbers)
 
     def _stays(self, row: int) -> bool:
         return not self.problem.movable[row] or self.state.place_of(row) == self.problem.home[row]
@@ -390,12 +448,15 @@ def outlook_of(web: Web) -> Outlook:
     rows = [row for row in state.rows if problem.counted[row]]
     predicted = state.utilities()
     level = state.levels.level if state.any_open() else None
+    goalless = [names[row] for row in rows if not problem.aims[row]]
+    goalless += [problem.snapshot.web.names[app.row] for app in web.apps if not app.aims]
     return Outlook(
         (*[names[row] for row in rows], *(problem.snapshot.web.names[app.row] for app in web.apps)),
         (*[state.before[row] for row in rows], *(web.before[app.row] for app in web.apps)),
         (*[predicted[row] for row in rows], *(after[app.row] for app in web.apps)),
         (*[problem.top[row] for row in rows], *(app.at(best_mhz(problem, app)) for app in web.apps)),
         level,
+        tuple(goalless),
     )
 
 
@@ -410,6 +471,6 @@ def decision_of(problem: Problem, web: Web, search: Search | None) -> PlacementD
         changes,
         Deferred(len(refused), lambda: [reader.refusal(row) for row in refused]),
         state.trials + 1,
-        min(outlook.predicted, default=None),
+        min(outlook.of_goals(), default=None),
         outlook,
     )

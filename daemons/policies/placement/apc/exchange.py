@@ -70,7 +70,7 @@ class Exchange:
         if self.exact:
             return True
         running = problem.movable[row]
-        delay_s = problem.start_s if not running and not problem.home[row] else problem.resume_s[row]
+        delay_s = problem.start_s[row] if not running and not problem.home[row] else problem.resume_s[row]
         if running:
             delay_s = problem.migrate_s[row]
         spared = max(0.0, problem.cycle_s - delay_s - wait_s) / problem.r_s[row]

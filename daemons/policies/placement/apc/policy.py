@@ -15,6 +15,7 @@ from daemons.policies.placement.apc.params import Params, parsed
 from daemons.policies.placement.apc.problem import LEAST_MHZ, SLACK, Problem, problem_of
 from daemons.policies.placement.apc.rules import rules_of, to_leave
 from daemons.policies.placement.apc.search import Search
+from daemons.policies.placement.apc.spread import Spread
 from daemons.policies.placement.apc.state import State
 from daemons.policies.placement.apc.web import Web, apps_of
 from shared.policy_api.decision import PlacementDecision
@@ -69,6 +70,7 @@ class Apc:
             exchange = Exchange(search)
             Gangs(search, exchange).run()
             exchange.run()
+            Spread(search).run()
             web.equalise(True)
         placement.foresee()
         if _worse(web) and not to_leave(problem, rules) and not _to_share(problem):

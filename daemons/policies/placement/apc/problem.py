@@ -16,6 +16,7 @@ from daemons.models.utility import utility_at
 from daemons.policies.placement.apc.params import Params
 from daemons.policies.placement.free_capacity import repeated
 from shared.policy_api.snapshot import ELSEWHERE, Bools, Floats, Ints, Snapshot, WorkloadState
+from shared.values.actions import ActionKind
 
 LEAST_MHZ = 1.0  # what runs is given at least this: a VM of no weight at all cannot be asked for
 SLACK = 1e-9  # sums of floats are rounded
@@ -57,8 +58,8 @@ class Problem:
     req_mhz, least_mhz: speed limits of this cycle; left: work left; full_mhz: speed of the stage it is in; stages:
     (work, full speed) of what is left where that is more than one stage; best_s: time to complete at full speed;
     goal_s; r_s: relative goal; weight: importance; top: utility at full speed from now on; idle: what it can still
-    reach if it does not run in this cycle; urgency: the rank by `top`, jobs without a goal last; suspend_s, resume_s,
-    migrate_s: what operations take.
+    reach if it does not run in this cycle; urgency: the rank by `top`, jobs without a goal last; start_s, suspend_s,
+    resume_s, migrate_s: what operations take.
     """
 
     snapshot: Snapshot
@@ -103,7 +104,7 @@ class Problem:
     top: list[float]
     idle: list[float]
     urgency: list[int]
-    start_s: float
+    start_s: list[float]
     suspend_s: list[float]
     resume_s: list[float]
     migrate_s: list[float]
@@ -124,7 +125,7 @@ class Problem:
         for index, node in enumerate(place):
             wait_s = waits.get(node, 0.0)
             if state == WAITING:
-                wait_s += self.start_s
+                wait_s += self.start_s[row]
             elif state == SUSPENDED:
                 wait_s += self.resume_s[row] + (self.migrate_s[row] if home[index] != node else 0.0)
             elif home[index] == node:
@@ -370,8 +371,8 @@ def _build(snapshot: Snapshot, params: Params) -> Problem:
         top=top.tolist(),
         idle=idle.tolist(),
         urgency=urgency.tolist(),
-        start_s=costs.start_s,
-        suspend_s=(costs.suspend_s_per_mib * mib).tolist(),
-        resume_s=(costs.resume_s_per_mib * mib).tolist(),
-        migrate_s=(costs.migrate_s_per_mib * mib).tolist(),
+        start_s=costs.durations_s(ActionKind.START, mib).tolist(),
+        suspend_s=costs.durations_s(ActionKind.SUSPEND, mib).tolist(),
+        resume_s=costs.durations_s(ActionKind.RESUME, mib).tolist(),
+        migrate_s=costs.durations_s(ActionKind.MIGRATE, mib).tolist(),
     )

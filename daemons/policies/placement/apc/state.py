@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -9,6 +10,7 @@ import numpy as np
 
 from daemons.models.neighbours import FORMULA, Crowd
 from daemons.policies.placement.apc.future import Future, FutureColumns, Place, columns_of, future_of
+from daemons.policies.placement.apc.leftover import Claim, contested, fair_gangs, fair_level, fair_shares, share
 from daemons.policies.placement.apc.level import Levels
 from daemons.policies.placement.apc.problem import LARGEST, LEAST_MHZ, RUNNING, SLACK, SUSPENDED, WAITING, Problem
 from daemons.policies.placement.apc.rules import Rules
@@ -416,7 +418,7 @@ class State:
         """How long the operation that brings a job of one instance to a node takes."""
         problem, state = self.problem, self.problem.state[row]
         if state == WAITING:
-            return problem.start_s
+            return problem.start_s[row]
         away = problem.migrate_s[row] if problem.home[row][0] != node else 0.0
         return problem.resume_s[row] + away if state == SUSPENDED else away
 
@@ -548,13 +550,26 @@ class Division:
             room -= least[row]
         if room < -SLACK * problem.cpu_mhz[node]:
             return self._as_before(node, rows, gangs)
-        for row in singles:
+        for at, row in enumerate(singles):
             if room <= 0.0:
+                break
+            if not problem.aims[row] and at + 1 < len(singles):  # the rest has no goal either: it comes last
+                self._share(singles[at:], given, room, most)
                 break
             extra = min(most[row] - least[row], room)
             given[row] += extra
             room -= extra
         return given
+
+    def _share(self, rows: Sequence[int], given: dict[int, float], room: float, most: Sequence[float]) -> None:
+        """Add what is left of a node's CPU to the least that workloads without a goal are given."""
+        if sum([most[row] - given[row] for row in rows]) <= room:
+            given.update([(row, most[row]) for row in rows])
+            return
+        weight = self.problem.weight
+        claims = [(given[row], most[row], weight[row]) for row in rows]
+        level = fair_level(room + sum([claim[0] for claim in claims]), [(*claim, 1.0) for claim in claims])
+        given.update([(row, share(claim, level)) for row, claim in zip(rows, claims, strict=True)])
 
     def _as_before(
         self, node: int, rows: Sequence[int], gangs: Mapping[int, tuple[Place, float]]
@@ -594,6 +609,13 @@ class Division:
         before = wanted.cumsum() - wanted
         starts = np.searchsorted(nodes, nodes)
         given = least + np.clip(room[nodes] - (before - before[starts]), 0.0, wanted)
+        aims = columns.aims[rows]
+        short, rest = contested(nodes, room, wanted, aims)
+        few = short[nodes] & ~aims & (most >= least)
+        if few.any():
+            at, weight = nodes[few], self.problem.snapshot.workloads.importance[rows[few]]
+            rest += np.bincount(at, least[few], count)
+            given[few] = fair_shares(at, rest, least[few], most[few], weight)
         kept = self._stuck(rows, nodes, room)
         mhz[rows] = np.where(kept, mhz[rows], given)
 
@@ -609,12 +631,15 @@ class Division:
         room = [cpu - replicas for cpu, replicas in zip(problem.cpu_mhz, state.replica_mhz, strict=True)]
         mhz: dict[int, float] = {}
         extra: list[tuple[int, int, float]] = []
+        claims: dict[int, Claim] = {}
         for node, rows in enumerate(state.here):
             for row in rows:
                 if row not in mhz:
                     least, most = self._of_all_nodes(row)
                     mhz[row] = min(problem.home_mhz[row]) if row in keep else least
-                    if row not in keep and most > least:
+                    if row not in keep and most > least and not problem.aims[row]:
+                        claims[row] = Claim(least, most, problem.weight[row], Counter(state.places[row] or ()))
+                    elif row not in keep and most > least:
                         extra.append((problem.urgency[row], row, most - least))
                 room[node] -= mhz[row] * (state.places[row] or ()).count(node)
         extra.sort()
@@ -626,7 +651,10 @@ class Division:
                 mhz[row] += more
                 for node in place:
                     room[node] -= more
-        return mhz
+        for claim in claims.values():
+            for node, times in claim.counts.items():
+                room[node] += claim.least * times
+        return mhz | fair_gangs(claims, room)
 
     def _of_all_nodes(self, row: int) -> tuple[float, float]:
         """`limits` on all nodes of a placed job."""

@@ -14,6 +14,7 @@ import numpy as np
 from scipy.optimize import brentq  # type: ignore[import-untyped]  # scipy has no types of its own
 
 from daemons.models.web_utility import AppUtility, app_utilities
+from daemons.policies.placement.apc.leftover import fair_level, share
 from daemons.policies.placement.apc.problem import LEAST_MHZ, RUNNING, SLACK, Problem
 from daemons.policies.placement.apc.rules import misplaced
 from daemons.policies.placement.apc.state import State
@@ -30,7 +31,7 @@ _WORTH = 0.1
 class App:
     """An application: its utility against CPU (None: its figures are not sound), its rows, those that run and may be
     changed, CPU that others of its instances hold, and how many of those there are. One without a goal is content
-    whatever it gets, and is given all that its instances can use and nobody else is entitled to."""
+    whatever it gets, and its instances share what those with goals leave."""
 
     row: int
     utility: AppUtility | None
@@ -38,6 +39,11 @@ class App:
     running: list[int] = field(default_factory=list)
     fixed_mhz: float = 0.0
     fixed: int = 0
+
+    @property
+    def aims(self) -> bool:
+        """Whether it has a goal, so that its utility says something."""
+        return self.utility is None or bool(self.utility.flows)
 
     def at(self, mhz: float) -> float:
         """Its utility with so much CPU; 1 without sound figures."""
@@ -192,7 +198,7 @@ class Web:
                 state.replica_given_mhz[row] = floor
                 state.replica_mhz[state.replica_place[row]] += floor
         for app in self.apps:
-            if not app.running:
+            if not app.running or not app.aims:
                 continue
             nodes = np.array([state.replica_place[row] for row in app.running])
             floors = np.array([state.replica_given_mhz[row] for row in app.running])
@@ -209,6 +215,28 @@ class Web:
             for row, node, extra in zip(app.running, nodes.tolist(), more.tolist(), strict=True):
                 state.replica_given_mhz[row] += extra
                 state.replica_mhz[node] += extra
+        self._share_rest()
+
+    def _share_rest(self) -> None:
+        """Give instances of applications without a goal their fair part of what those with goals can leave, beside the
+        jobs without a goal on their nodes."""
+        state, problem = self.state, self.problem
+        here: dict[int, list[int]] = {}
+        for row in (row for app in self.apps if not app.aims for row in app.running):
+            here.setdefault(state.replica_place[row], []).append(row)
+        for node, rows in here.items():
+            room = problem.cpu_mhz[node] - state.replica_mhz[node] + sum([state.replica_given_mhz[row] for row in rows])
+            limits = state.division.limits
+            jobs = [(row, (state.places[row] or ()).count(node), limits(row, node)) for row in state.here[node]]
+            room -= sum([max(low, high) * count for row, count, (low, high) in jobs if problem.aims[row]])
+            others = [(row, count, limit) for row, count, limit in jobs if not problem.aims[row]]
+            claims = [(low, max(low, high), problem.weight[row], float(count)) for row, count, (low, high) in others]
+            claims += [(*self._limits(row), problem.weight[row], 1.0) for row in rows]
+            level = fair_level(room, claims)
+            for row in rows:
+                mhz = share((*self._limits(row), problem.weight[row]), level)
+                state.replica_mhz[node] += mhz - state.replica_given_mhz[row]
+                state.replica_given_mhz[row] = mhz
 
     def _limits(self, row: int) -> tuple[float, float]:
         """Least and most of an instance; one on a node that is being emptied keeps what it has."""

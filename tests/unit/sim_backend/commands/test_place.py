@@ -51,6 +51,16 @@ def test_experiment_one_second_cycle(
     assert [each["name"] for each in found["refusals"]] == sorted({"J1", "J2"} - set(running))
 
 
+def test_a_utility_is_told_of_what_has_a_goal_only(tmp_path: Path) -> None:
+    """Two of three have no goal."""
+    raw = case(jobs=[job("aims", desired_start_s=0, goal_s=40, max_mhz=300), job("a", max_mhz=300), job("b")])
+    found = placed(tmp_path, raw)
+    assert found["utilities"]["a"] == found["utilities"]["b"] == {"predicted": None, "best": None}
+    assert found["utilities"]["aims"]["predicted"] is not None
+    printed = re.sub(r"\s+", " ", place(tmp_path, raw).stdout)
+    assert "| a | - | - |" in re.sub("[│|]", "|", printed)
+
+
 def test_whom_sharing_slows_is_told(tmp_path: Path) -> None:
     """Two that must share a disk, and one that goes elsewhere; blind, all is packed onto the first node."""
     disk = {"loading": {"io": 0.8}, "memory_mib": 900, "max_mhz": 400}

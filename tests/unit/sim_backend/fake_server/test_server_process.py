@@ -153,7 +153,9 @@ def test_nodes_and_costs() -> None:
         Node("n-2", 1, 2.5, memory_mib=10, reserve_mib=4),
     ]
     assert parse_costs("paper") == COSTS["paper"]
-    assert parse_costs("1,0.5,0,2") == OperationCosts(1.0, 0.5, 0.0, 2.0)
+    assert parse_costs("1,0.5,0,2") == OperationCosts(
+        start_s=1.0, suspend_s_per_mib=0.5, resume_s_per_mib=0.0, migrate_s_per_mib=2.0
+    )
 
 
 def test_nodes_and_costs_refused() -> None:

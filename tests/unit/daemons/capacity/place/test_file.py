@@ -144,7 +144,7 @@ def test_jobs_come_in_order_of_submission() -> None:
         ("paper", COSTS["paper"]),
         (
             {"start_s": 1, "suspend_s_per_mib": 2, "resume_s_per_mib": 3, "migrate_s_per_mib": 4},
-            OperationCosts(1, 2, 3, 4),
+            OperationCosts(start_s=1, suspend_s_per_mib=2, resume_s_per_mib=3, migrate_s_per_mib=4),
         ),
     ],
 )

@@ -1,0 +1,19 @@
+"""What jobs took of what they declared, and how long operations take."""
+
+from __future__ import annotations
+
+import sqlalchemy as sa
+from alembic import op
+
+revision = "8"
+down_revision = "7"
+branch_labels = None
+depends_on = None
+
+
+def upgrade() -> None:
+    """Two tables more; what is there stays as it is."""
+    for table in ("overruns", "operation_times"):
+        op.create_table(
+            table, sa.Column("name", sa.Text, primary_key=True), sa.Column("body", sa.LargeBinary, nullable=False)
+        )
