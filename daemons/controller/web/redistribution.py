@@ -19,8 +19,8 @@ from daemons.controller.web.snapshot import UNKNOWN, flow_columns, flow_now, web
 from daemons.decision.pipeline import shares_by_utility
 from daemons.models.level import JobDemand
 from daemons.models.load_forecast import headroom_quantile
-from daemons.models.redistribution import Running, Shared, outlook_of, redistribute
-from daemons.models.web_utility import AppUtility, app_utilities
+from daemons.models.redistribution import Curves, Running, Shared, outlook_of, redistribute
+from daemons.models.web_utility import AppColumns, AppUtility, app_utilities
 from daemons.values.settings import ControllerSettings
 from shared.base.errors import InvalidValue
 from shared.policy_api.decision import UNBOUNDED, Change, ChangeKind, Reason, ReasonCode
@@ -95,12 +95,15 @@ class Redistribution:
         try:
             utilities = app_utilities(web_columns(apps), flow_columns(apps, self._settings.web_planning), vcpu_mhz)
             running = self._running(nodes, rows, utilities)
-            now, then = outlook_of(running, np.array(rows.had), np.array(rows.replica_had)), redistribute(running)
+            columns = AppColumns(utilities)
+            curves = Curves(columns)
+            now = outlook_of(running, np.array(rows.had), np.array(rows.replica_had), curves)
+            then = redistribute(running, curves)
         except (InvalidValue, ArithmeticError):
             return []
         self._grow(rows, apps, utilities, then)
-        for web, utility in zip(apps, utilities, strict=True):
-            self._set_headroom(web, utility.best - then.level)
+        for web, best in zip(apps, columns.best.tolist(), strict=True):
+            self._set_headroom(web, best - then.level)
         if _least(then) < _least(now) + WORTH and not self._makes_room(rows, then):
             return []
         return self._resized(rows, then, _least(now), _least(then))
