@@ -131,9 +131,10 @@ def _add(core: Controller, random: Random, job: Job, odd: float) -> None:
         if random.random() < odd:
             core.cluster.claim(instance, random.choice(nodes))
         if random.random() < odd:
-            instance.in_flight = InFlight("a", ActionKind.SET_CPU, name, "", "", NOW_S)
+            core.cluster.begin(instance, InFlight(instance.vm, ActionKind.SET_CPU, name, "", "", NOW_S))
         if random.random() < odd:
             instance.awaited.add(name)
+            core.cluster.missing[instance.vm] = instance
         if random.random() < odd:
             instance.left = "gone"
         if random.random() < odd:

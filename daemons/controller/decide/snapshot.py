@@ -7,7 +7,7 @@ O(nodes + active jobs + their instances) for each snapshot; columns that rarely 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -230,16 +230,36 @@ class SnapshotBuilder:
         return False
 
     def are_fixed(self, entries: Sequence[JobEntry], now_s: float) -> Bools:
-        """Return `is_fixed` of many, bool[entries]; most run undisturbed, which a glance tells. O(nodes + all VMs +
-        instances of the entries)."""
-        busy: set[str] = set()
-        odd: set[str] = set()
-        for name, node in self.cluster.nodes.items():
-            busy.update(node.under_way, [vm for vm, status in node.vms.items() if status.busy])
-            if node.condition is not NodeCondition.UP or node.service is NodeService.DRAINING:
-                odd.add(name)
-        found = [not _is_undisturbed(each, busy, odd, now_s) and self.is_fixed(each, now_s) for each in entries]
-        return np.array(found, dtype=np.bool_)
+        """Return `is_fixed` of many, bool[entries]; only those are looked at closely of which it can be true. O(nodes +
+        all VMs + instances of the entries)."""
+        suspects = self._disturbed()
+        suspects.update(
+            entry
+            for entry in entries
+            if entry.phase is not JobPhase.RUNNING
+            or not entry.released
+            or entry.held
+            or entry.hands_off is not None
+            or now_s < entry.not_before_s
+        )
+        suspects.update(one.job for entry in entries for one in entry.instances if one.left or one.sought)
+        draining = {name for name, node in self.cluster.nodes.items() if node.service is NodeService.DRAINING}
+        if draining:
+            suspects.update(e for e in entries if any(allotment.node in draining for allotment in e.allotments))
+        fixed = {entry for entry in suspects.intersection(entries) if self.is_fixed(entry, now_s)}
+        return np.array([entry in fixed for entry in entries], dtype=np.bool_)
+
+    def _disturbed(self) -> set[JobEntry]:
+        """The jobs of VMs with something under way, or that are awaited or may be where they were not seen."""
+        instances, found = self.cluster.instances, [*self.cluster.actions.values(), *self.cluster.missing.values()]
+        for node in self.cluster.nodes.values():
+            busy = [*node.under_way, *[vm for vm, status in node.vms.items() if status.busy]]
+            found += [instances[vm] for vm in busy if vm in instances]
+            if node.condition is not NodeCondition.UP:
+                found += node.claimed.values()
+            elif not node.claimed.keys() <= node.vms.keys():
+                found += [one for vm, one in node.claimed.items() if vm not in node.vms]
+        return {one.job for one in found}
 
     def _instances(self, jobs: list[JobEntry], rows: dict[str, int]) -> InstanceColumns:
         where: list[int] = []
@@ -258,21 +278,6 @@ class SnapshotBuilder:
             if self.cluster.nodes[name].vms[vm].state is VmState.SUSPENDED:
                 return rows.get(name, -1)
         return -1
-
-
-def _is_undisturbed(entry: JobEntry, busy: Set[str], odd: Set[str], now_s: float) -> bool:
-    """Whether a job runs and plainly is not fixed. busy: VMs with something under way on any node; odd: nodes that are
-    not up, or are being emptied."""
-    if entry.phase is not JobPhase.RUNNING or not entry.released or entry.held or entry.hands_off is not None:
-        return False
-    if now_s < entry.not_before_s or (odd and any(allotment.node in odd for allotment in entry.allotments)):
-        return False
-    for one in entry.instances:
-        if one.in_flight is not None or one.sought or one.left or one.awaited or one.vm in busy:
-            return False
-        if not one.may_run_on <= one.copies or not odd.isdisjoint(one.may_run_on):
-            return False
-    return True
 
 
 def _stage_count(job: Job) -> int:

@@ -4,7 +4,7 @@ back. Nothing is moved, suspended or stopped."""
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,7 +15,7 @@ from daemons.controller.state.jobs import JobEntry
 from daemons.controller.state.nodes import NodeEntry
 from daemons.controller.state.usage import unmanaged_mhz
 from daemons.controller.state.web_app import WebEntry
-from daemons.controller.web.snapshot import UNKNOWN, flow_columns, flow_now, web_columns
+from daemons.controller.web.snapshot import flow_columns, is_work_known, web_columns
 from daemons.decision.pipeline import shares_by_utility
 from daemons.models.level import JobDemand
 from daemons.models.load_forecast import headroom_quantile
@@ -116,8 +116,7 @@ class Redistribution:
         if _least(then) < _least(now) + WORTH and not self._makes_room(found, then):
             return []
         reason = Reason(ReasonCode.LOAD, (("utility", _least(then)), ("before", _least(now))))
-        resized = [*_resized(found.jobs, then.mhz, reason), *_resized(found.replicas, then.replica_mhz, reason)]
-        return [change for _, change in sorted(resized, key=lambda one: one[0])]
+        return _resized(found.jobs, then.mhz, found.replicas, then.replica_mhz, reason)
 
     def _makes_room(self, found: _Found, then: Shared) -> bool:
         """Whether a job that waits gets room that is worth an action; it is started where it finds it."""
@@ -254,7 +253,7 @@ def _running(nodes: Sequence[NodeEntry], found: _Found, apps: Sequence[AppUtilit
 
     a, b, r, tb, importance = found.demand
     least_mhz = np.maximum(found.least_mhz, LEAST_MHZ)[jobs.of]
-    replica_mhz = np.array([entry.job.max_mhz for entry in replicas.entries], dtype=np.float64)
+    replica_mhz = np.array([entry.job.stages[0].max_mhz for entry in replicas.entries], dtype=np.float64)
     return Running(
         np.maximum(cpu_mhz - held_mhz, 0.0),
         jobs.of,
@@ -273,26 +272,28 @@ def _running(nodes: Sequence[NodeEntry], found: _Found, apps: Sequence[AppUtilit
     )
 
 
-def _resized(instances: _Instances, mhz: Floats, reason: Reason) -> Iterator[tuple[float, Change]]:
-    """Changes where they are worth an action, each with how much more it takes: first those that make room."""
-    had_mhz = instances.had_mhz
-    differs = ~(np.abs(mhz - had_mhz) <= RESIZED_FRAC * np.maximum(had_mhz, 1.0))
-    rows = np.unique(instances.of[differs])
-    begins, ends = (np.searchsorted(instances.of, rows, side).tolist() for side in ("left", "right"))
-    given, had = mhz.tolist(), had_mhz.tolist()
-    for row, begin, end in zip(rows.tolist(), begins, ends, strict=True):
-        entry, each = instances.entries[row], given[begin:end]
-        allotments = tuple(
-            Allotment(allotment.node, max(new, LEAST_MHZ))
-            for allotment, new in zip(entry.allotments, each, strict=True)
-        )
-        change = Change(entry.job.name, entry.revision, ChangeKind.RESIZE, allotments, reason)
-        yield sum(each) - sum(had[begin:end]), change
+def _resized(jobs: _Instances, mhz: Floats, replicas: _Instances, replica_mhz: Floats, reason: Reason) -> list[Change]:
+    """Changes where they are worth an action: first those that make room. O(instances), numpy but for the changes."""
+    entries = [*jobs.entries, *replicas.entries]
+    of = np.concatenate([jobs.of, replicas.of + len(jobs.entries)])
+    had_mhz, given_mhz = np.concatenate([jobs.had_mhz, replicas.had_mhz]), np.concatenate([mhz, replica_mhz])
+    differs = ~(np.abs(given_mhz - had_mhz) <= RESIZED_FRAC * np.maximum(had_mhz, 1.0))
+    more_mhz = np.bincount(of, given_mhz, len(entries)) - np.bincount(of, had_mhz, len(entries))
+    rows = np.flatnonzero(np.bincount(of, differs, len(entries)))
+    rows = rows[np.argsort(more_mhz[rows], kind="stable")]
+    begins = np.searchsorted(of, rows).tolist()
+    given = np.maximum(given_mhz, LEAST_MHZ).tolist()
+    changes = []
+    for row, begin in zip(rows.tolist(), begins, strict=True):
+        entry = entries[row]
+        allotments = tuple([Allotment(had.node, given[at]) for at, had in enumerate(entry.allotments, begin)])
+        changes.append(Change(entry.job.name, entry.revision, ChangeKind.RESIZE, allotments, reason))
+    return changes
 
 
 def _is_known(web: WebEntry) -> bool:
     """Whether it was measured, and the work of its requests is declared or was estimated."""
-    return bool(web.samples) and all(flow_now(web, flow).profile != UNKNOWN for flow in web.app.flows)
+    return bool(web.samples) and all(is_work_known(web, flow) for flow in web.app.flows)
 
 
 def _least(shared: Shared) -> float:

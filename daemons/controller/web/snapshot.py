@@ -47,6 +47,11 @@ def flow_now(web: WebEntry, flow: Flow) -> FlowNow:
     return FlowNow(rate_per_s, _cautious_mcycles(web.app, flow, rate_per_s), UNKNOWN)
 
 
+def is_work_known(web: WebEntry, flow: Flow) -> bool:
+    """Return whether the work of a flow's requests is declared or was estimated."""
+    return flow.work_mcycles is not None or flow.name in web.estimates
+
+
 def _cautious_mcycles(app: WebApp, flow: Flow, rate_per_s: float) -> float:
     most_mhz = app.max_instances * app.max_mhz / len(app.flows)
     if flow.throughput_per_s is not None:
