@@ -136,7 +136,7 @@ def _add(core: Controller, random: Random, job: Job, odd: float) -> None:
             instance.awaited.add(name)
             core.cluster.missing[instance.vm] = instance
         if random.random() < odd:
-            instance.left = "gone"
+            core.cluster.lose(instance, "gone")
         if random.random() < odd:
             instance.sought = True
             core.cluster.nodes_not_reported.add(random.choice(nodes))

@@ -232,17 +232,16 @@ class SnapshotBuilder:
     def are_fixed(self, entries: Sequence[JobEntry], now_s: float) -> Bools:
         """Return `is_fixed` of many, bool[entries]; only those are looked at closely of which it can be true. O(nodes +
         all VMs + instances of the entries)."""
-        suspects = self._disturbed()
-        suspects.update(
+        suspects, running = self._disturbed(), JobPhase.RUNNING
+        suspects |= {
             entry
             for entry in entries
-            if entry.phase is not JobPhase.RUNNING
+            if entry.phase is not running
             or not entry.released
             or entry.held
             or entry.hands_off is not None
             or now_s < entry.not_before_s
-        )
-        suspects.update(one.job for entry in entries for one in entry.instances if one.left or one.sought)
+        }
         draining = {name for name, node in self.cluster.nodes.items() if node.service is NodeService.DRAINING}
         if draining:
             suspects.update(e for e in entries if any(allotment.node in draining for allotment in e.allotments))
@@ -251,8 +250,11 @@ class SnapshotBuilder:
 
     def _disturbed(self) -> set[JobEntry]:
         """The jobs of VMs with something under way, or that are awaited or may be where they were not seen."""
-        instances, found = self.cluster.instances, [*self.cluster.actions.values(), *self.cluster.missing.values()]
-        for node in self.cluster.nodes.values():
+        cluster, instances = self.cluster, self.cluster.instances
+        found = [*cluster.actions.values(), *cluster.missing.values(), *cluster.left.values()]
+        if cluster.nodes_not_reported:
+            found += [one for one in instances.values() if one.sought]
+        for node in cluster.nodes.values():
             busy = [*node.under_way, *[vm for vm, status in node.vms.items() if status.busy]]
             found += [instances[vm] for vm in busy if vm in instances]
             if node.condition is not NodeCondition.UP:

@@ -69,22 +69,25 @@ class LoadHistory:
         seconds = sum(one.seconds for one in self.recent)
         return sum(one.load_mhz(works) * one.seconds for one in self.recent) / seconds if self.recent else 0.0
 
-    def planned_mhz(self, app: str, works: Mapping[str, float], planning: WebPlanning) -> float:
+    def planned_mhz(
+        self, app: str, works: Mapping[str, float], planning: WebPlanning, quantile: float | None = None
+    ) -> float:
         """Return the load in MHz of `app` that a decision is to plan for: see `models.load_forecast`; what waits is to
-        be worked off beside it, and instances can use a part of their CPU only."""
+        be worked off beside it, and instances can use a part of their CPU only. quantile: not that of the planning."""
         if not len(self.at_s):
             return 0.0
         now_s = float(self.at_s[-1])
-        whole = self.seconds >= RECENT_S
+        whole = len(self.at_s) - bool(self.seconds[-1] < RECENT_S)
         asked_mcycles = np.zeros(len(self.at_s))
         for flow, counts in self.offered.items():
             asked_mcycles += counts * works.get(flow, 0.0)
-        ages, loads = (now_s - self.at_s)[whole], (asked_mcycles / self.seconds)[whole]
+        ages, loads = now_s - self.at_s[:whole], asked_mcycles[:whole] / self.seconds[:whole]
         waiting = sum(count * works.get(flow, 0.0) for flow, count in self.queued.items())
         if planning.known_mhz is not None:
             planned = planning.known_mhz(app, now_s)
         else:
-            planned = planned_mhz(ages, loads, self.now_mhz(works), planning.horizon_s, planning.headroom_quantile)
+            quantile = planning.headroom_quantile if quantile is None else quantile
+            planned = planned_mhz(ages, loads, self.now_mhz(works), planning.horizon_s, quantile)
         return (planned + waiting / planning.work_off_s) / planning.usable_frac
 
 

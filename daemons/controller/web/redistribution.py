@@ -6,6 +6,9 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
+from operator import attrgetter
+from typing import Any
 
 import numpy as np
 
@@ -27,7 +30,7 @@ from shared.base.errors import InvalidValue
 from shared.policy_api.decision import UNBOUNDED, Change, ChangeKind, Reason, ReasonCode
 from shared.policy_api.snapshot import Bools, Floats, Ints, stage_columns
 from shared.values.jobs import Allotment, JobPhase
-from shared.values.nodes import NodeCondition
+from shared.values.nodes import Node, NodeCondition
 
 WORTH = 0.02  # by so much the smallest utility must rise
 RESIZED_FRAC = 0.01  # smaller changes of an allotment are not worth an action
@@ -35,7 +38,8 @@ LEAST_MHZ = 1.0
 FULL_FRAC = 0.95  # of what its instances can use: it is all in use
 ROOM_FRAC = 0.05  # of what an application has: less is not worth an action for a job that waits
 SETTLING = 0.5  # part of the way to another head-room that is gone at a time
-PHASES = (JobPhase.RUNNING, JobPhase.WAITING, JobPhase.SUSPENDED)
+RUNNING = JobPhase.RUNNING
+PHASES = (RUNNING, JobPhase.WAITING, JobPhase.SUSPENDED)
 _Demand = tuple[Floats, Floats, Floats, Floats, Floats]
 
 
@@ -163,45 +167,44 @@ class Redistribution:
         replicas = [entry for entry in active if entry.job.app in of_app]
         fixed = self._deciding.builder.are_fixed([*jobs, *replicas], now_s)
         rows = {node.name: at for at, node in enumerate(nodes)}
-        placed, free = _placed(jobs, fixed[: len(jobs)], rows)
+        runs = np.array([entry.phase is RUNNING for entry in jobs], dtype=np.bool_)
+        placed, free = _placed(jobs, runs & ~fixed[: len(jobs)], rows)
         stages = _stages(jobs)
-        left, runs = left_mcycles(stages), _are_running(jobs)
+        left = left_mcycles(stages)
         free &= left > 0.0  # what needs more than was declared keeps what it has: nobody knows how much it needs
         left[runs & ~free] = 0.0
         needs = cycle_needs(stages, self._settings.decide_s)  # as a cycle's decision takes it
         app = np.array([of_app[entry.job.app] for entry in replicas], dtype=np.int64)
-        replicas_placed, replicas_free = _placed(replicas, fixed[len(jobs) :], rows)
-        stays = ~replicas_free & np.array([entry.released for entry in replicas], dtype=np.bool_)
-        kept = _taken(replicas_placed, stays)
+        replicas_run = np.array([entry.phase is RUNNING for entry in replicas], dtype=np.bool_)
+        replicas_placed, replicas_free = _placed(replicas, replicas_run & ~fixed[len(jobs) :], rows)
+        kept = _taken(replicas_placed, ~replicas_free & _column(replicas, "released", np.bool_))
+        others = [jobs[row] for row in np.flatnonzero(~runs).tolist()]
         return _Found(
             _taken(placed, free),
             _demand(jobs, left, np.where(left > 0.0, finish_s(stages), 0.0), now_s),
             needs.req_mhz,
             needs.min_mhz,
-            any(
-                entry.phase is not JobPhase.RUNNING and now_s >= max(entry.not_before_s, entry.job.desired_start_s)
-                for entry in jobs
-            ),
+            any(now_s >= max(entry.not_before_s, entry.job.desired_start_s) for entry in others),
             _taken(replicas_placed, replicas_free),
             app,
             np.bincount(app[kept.of], kept.had_mhz, len(apps)).astype(np.float64),
         )
 
 
-def _placed(entries: Sequence[JobEntry], fixed: Bools, rows: Mapping[str, int]) -> tuple[_Instances, Bools]:
-    """All instances that have a node, and whether each of the entries may be changed: it runs on these nodes only."""
-    allotments = [allotment for entry in entries for allotment in entry.allotments]
-    counts = np.array([len(entry.allotments) for entry in entries], dtype=np.int64)
+def _column(rows: Sequence[JobEntry | Allotment | Node], name: str, kind: type[np.generic] = np.float64) -> Any:
+    """What all rows have of that name, dotted where it is of a part of theirs."""
+    return np.fromiter(map(attrgetter(name), rows), kind, len(rows))
+
+
+def _placed(entries: Sequence[JobEntry], movable: Bools, rows: Mapping[str, int]) -> tuple[_Instances, Bools]:
+    """All instances that have a node, and whether each of the entries may be changed: those that are `movable` and run
+    on these nodes only."""
+    by_entry = [*map(attrgetter("allotments"), entries)]
+    allotments, counts = [*chain.from_iterable(by_entry)], np.fromiter(map(len, by_entry), np.int64, len(entries))
     node = np.array([rows.get(allotment.node, -1) for allotment in allotments], dtype=np.int64)
-    had_mhz = np.array([allotment.cpu_mhz for allotment in allotments], dtype=np.float64)
     of = np.repeat(np.arange(len(entries)), counts)
     elsewhere = np.bincount(of[node < 0], minlength=len(entries)) > 0
-    free = _are_running(entries) & ~fixed & (counts > 0) & ~elsewhere
-    return _Instances(entries, of, node, had_mhz), free
-
-
-def _are_running(entries: Sequence[JobEntry]) -> Bools:
-    return np.array([entry.phase is JobPhase.RUNNING for entry in entries], dtype=np.bool_)
+    return _Instances(entries, of, node, _column(allotments, "cpu_mhz")), movable & (counts > 0) & ~elsewhere
 
 
 def _taken(placed: _Instances, which: Bools) -> _Instances:
@@ -211,10 +214,11 @@ def _taken(placed: _Instances, which: Bools) -> _Instances:
 
 
 def _stages(jobs: Sequence[JobEntry]) -> JobStages:
-    counts = np.array([len(entry.job.stages) for entry in jobs], dtype=np.int64)
+    by_job = [*map(attrgetter("job.stages"), jobs)]
+    columns = stage_columns([*chain.from_iterable(by_job)])
+    first = np.zeros(len(jobs) + 1, dtype=np.int64)
+    np.cumsum([*map(len, by_job)], out=first[1:])
     done = [e.instances[0].done_mcycles if len(e.instances) == 1 else e.done_mcycles for e in jobs]
-    columns = stage_columns([stage for entry in jobs for stage in entry.job.stages])
-    first = np.concatenate([np.zeros(1, dtype=np.int64), counts.cumsum()])
     return job_stages(
         np.array(done, dtype=np.float64),
         first,
@@ -227,19 +231,17 @@ def _stages(jobs: Sequence[JobEntry]) -> JobStages:
 
 def _demand(jobs: Sequence[JobEntry], left_mcycles: Floats, best_s: Floats, now_s: float) -> _Demand:
     """a, b, r, tb and importance, see `JobDemand`."""
-    goal_s = np.array([math.inf if (goal := entry.job.goal_s) is None else goal for entry in jobs], dtype=np.float64)
-    start_s = np.array([entry.job.desired_start_s for entry in jobs], dtype=np.float64)
-    instances = np.array([entry.job.instances for entry in jobs], dtype=np.int64)
-    importance = np.array([entry.job.importance for entry in jobs], dtype=np.float64)
-    return instances * left_mcycles, goal_s - now_s, goal_s - start_s, best_s, importance
+    goal_s = np.array([math.inf if goal is None else goal for goal in map(attrgetter("job.goal_s"), jobs)])
+    span_s = goal_s - _column(jobs, "job.desired_start_s")
+    mcycles = _column(jobs, "job.instances", np.int64) * left_mcycles
+    return mcycles, goal_s - now_s, span_s, best_s, _column(jobs, "job.importance")
 
 
 def _running(nodes: Sequence[NodeEntry], found: _Found, apps: Sequence[AppUtility]) -> Running:
     """What runs as the model takes it. Raises `InvalidValue` for figures that it does not take."""
     jobs, replicas = found.jobs, found.replicas
     inventories = [node.inventory for node in nodes if node.inventory is not None]
-    core_mhz = np.array([inventory.core_mhz for inventory in inventories])
-    cpu_mhz = np.array([inventory.cpu_mhz for inventory in inventories])
+    core_mhz, cpu_mhz = _column(inventories, "core_mhz"), _column(inventories, "cpu_mhz")
     held_mhz = np.array([node.wanted_mhz + unmanaged_mhz(node) for node in nodes])
     held_mhz -= np.bincount(jobs.node, jobs.had_mhz, len(nodes)) + np.bincount(
         replicas.node, replicas.had_mhz, len(nodes)
@@ -247,7 +249,7 @@ def _running(nodes: Sequence[NodeEntry], found: _Found, apps: Sequence[AppUtilit
 
     def usable_mhz(instances: _Instances, wanted_mhz: Floats) -> Floats:
         """What each can use: see `Job.speed_on_mhz`."""
-        vcpus = np.array([entry.job.vcpus for entry in instances.entries], dtype=np.int64)[instances.of]
+        vcpus = _column(instances.entries, "job.vcpus", np.int64)[instances.of]
         most_mhz: Floats = np.minimum(vcpus * core_mhz[instances.node], cpu_mhz[instances.node])
         return np.minimum(wanted_mhz[instances.of], most_mhz)
 
@@ -258,7 +260,7 @@ def _running(nodes: Sequence[NodeEntry], found: _Found, apps: Sequence[AppUtilit
         np.maximum(cpu_mhz - held_mhz, 0.0),
         jobs.of,
         jobs.node,
-        count=np.array([entry.job.instances for entry in jobs.entries], dtype=np.int64)[jobs.of],
+        count=_column(jobs.entries, "job.instances", np.int64)[jobs.of],
         least_mhz=least_mhz,
         most_mhz=np.maximum(usable_mhz(jobs, found.most_mhz), least_mhz),
         replica_app=found.app[replicas.of],
@@ -283,11 +285,11 @@ def _resized(jobs: _Instances, mhz: Floats, replicas: _Instances, replica_mhz: F
     rows = rows[np.argsort(more_mhz[rows], kind="stable")]
     begins = np.searchsorted(of, rows).tolist()
     given = np.maximum(given_mhz, LEAST_MHZ).tolist()
-    changes = []
+    changes, resize = [], ChangeKind.RESIZE
     for row, begin in zip(rows.tolist(), begins, strict=True):
         entry = entries[row]
         allotments = tuple([Allotment(had.node, given[at]) for at, had in enumerate(entry.allotments, begin)])
-        changes.append(Change(entry.job.name, entry.revision, ChangeKind.RESIZE, allotments, reason))
+        changes.append(Change(entry.job.name, entry.revision, resize, allotments, reason))
     return changes
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -78,12 +78,13 @@ def web_columns(apps: list[WebEntry], at_cycle: bool = True) -> WebColumns:
 
 def load_mhz(web: WebEntry, planning: WebPlanning | None) -> float:
     """Return the load in MHz that is to be planned for, or that of now where nothing is planned."""
-    works = {flow.name: flow_now(web, flow).work_mcycles for flow in web.app.flows}
+    return _load_mhz(web, {flow.name: flow_now(web, flow).work_mcycles for flow in web.app.flows}, planning)
+
+
+def _load_mhz(web: WebEntry, works: Mapping[str, float], planning: WebPlanning | None) -> float:
     if planning is None:
         return web.load.now_mhz(works)
-    if web.headroom_quantile is not None:
-        planning = replace(planning, headroom_quantile=web.headroom_quantile)
-    return web.load.planned_mhz(web.app.name, works, planning)
+    return web.load.planned_mhz(web.app.name, works, planning, web.headroom_quantile)
 
 
 def flow_columns(apps: list[WebEntry], planning: WebPlanning | None = None) -> FlowColumns:
@@ -92,9 +93,10 @@ def flow_columns(apps: list[WebEntry], planning: WebPlanning | None = None) -> F
     if not apps:
         return NO_FLOWS
     rows = [(row, flow, flow_now(web, flow)) for row, web in enumerate(apps) for flow in web.app.flows]
-    loads = _floats([0.0] * len(apps))
-    for row, web in enumerate(apps):
-        loads[row] = load_mhz(web, planning)
+    works: list[dict[str, float]] = [{} for _ in apps]
+    for row, flow, now in rows:
+        works[row][flow.name] = now.work_mcycles
+    loads = _floats([_load_mhz(web, each, planning) for web, each in zip(apps, works, strict=True)])
     flows = [flow for _, flow, _ in rows]
     work = _floats([now.work_mcycles for _, _, now in rows])
     app = _ints([row for row, _, _ in rows])
