@@ -134,7 +134,7 @@ class _Search:
         """CPU of the jobs that have a level, and of the applications that have the rest."""
         running = self._running
         omegas = running.demand.omegas(level)[running.row] / running.count
-        jobs = np.clip(omegas, running.least_mhz, running.most_mhz)
+        jobs = np.minimum(np.maximum(omegas, running.least_mhz), running.most_mhz)
         asked = self._by_node(running.node, jobs)
         room = np.maximum(self._cpu - self._replica_least, 0.0)
         jobs *= np.minimum(1.0, room / np.maximum(asked, 1e-9))[running.node]

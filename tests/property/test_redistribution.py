@@ -333,3 +333,16 @@ def test_many_are_fixed_as_each_is(core: Controller) -> None:
     entries, builder = [*core.cluster.active.values()], core.deciding.builder
 
     assert builder.are_fixed(entries, NOW_S).tolist() == [builder.is_fixed(entry, NOW_S) for entry in entries]
+
+
+@settings(max_examples=examples(100), deadline=None)
+@given(core=clusters)
+def test_what_is_kept_of_jobs_between_two_looks_is_not_stale(core: Controller) -> None:
+    path = Redistribution(core.cluster, SETTINGS, core.deciding)
+    path.changes(NOW_S)
+    for entry in core.cluster.active.values():
+        if not entry.job.app:
+            entry.job = replace(entry.job, importance=3.0, vcpus=4, stages=(Stage(2e6, 3_000.0), *entry.job.stages))
+    expected = naive(core)
+
+    assert path.changes(NOW_S) == expected.changes

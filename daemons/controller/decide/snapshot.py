@@ -250,17 +250,16 @@ class SnapshotBuilder:
 
     def _disturbed(self) -> set[JobEntry]:
         """The jobs of VMs with something under way, or that are awaited or may be where they were not seen."""
-        cluster, instances = self.cluster, self.cluster.instances
+        cluster, up = self.cluster, NodeCondition.UP
+        nodes, instances = cluster.nodes.values(), cluster.instances
         found = [*cluster.actions.values(), *cluster.missing.values(), *cluster.left.values()]
+        busy = [vm for node in nodes for vm, status in node.vms.items() if status.busy]
+        busy += [vm for node in nodes for vm in node.under_way]
+        found += [instances[vm] for vm in busy if vm in instances]
+        for node in [node for node in nodes if node.condition is not up or not node.claimed.keys() <= node.vms.keys()]:
+            found += [one for vm, one in node.claimed.items() if node.condition is not up or vm not in node.vms]
         if cluster.nodes_not_reported:
             found += [one for one in instances.values() if one.sought]
-        for node in cluster.nodes.values():
-            busy = [*node.under_way, *[vm for vm, status in node.vms.items() if status.busy]]
-            found += [instances[vm] for vm in busy if vm in instances]
-            if node.condition is not NodeCondition.UP:
-                found += node.claimed.values()
-            elif not node.claimed.keys() <= node.vms.keys():
-                found += [one for vm, one in node.claimed.items() if vm not in node.vms]
         return {one.job for one in found}
 
     def _instances(self, jobs: list[JobEntry], rows: dict[str, int]) -> InstanceColumns:

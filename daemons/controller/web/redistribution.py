@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from operator import attrgetter
 from typing import Any
@@ -28,8 +28,8 @@ from daemons.models.web_utility import AppColumns, AppUtility, app_utilities
 from daemons.values.settings import ControllerSettings
 from shared.base.errors import InvalidValue
 from shared.policy_api.decision import UNBOUNDED, Change, ChangeKind, Reason, ReasonCode
-from shared.policy_api.snapshot import Bools, Floats, Ints, stage_columns
-from shared.values.jobs import Allotment, JobPhase
+from shared.policy_api.snapshot import Bools, Floats, Ints, StageColumns, stage_columns
+from shared.values.jobs import Allotment, Job, JobPhase
 from shared.values.nodes import Node, NodeCondition
 
 WORTH = 0.02  # by so much the smallest utility must rise
@@ -44,11 +44,26 @@ _Demand = tuple[Floats, Floats, Floats, Floats, Floats]
 
 
 @dataclass(frozen=True, slots=True)
+class _Declared:
+    """What jobs declare, as columns: `stages` begin at the rows `first_stage` of these, int64[jobs + 1]."""
+
+    jobs: Sequence[Job]
+    first_stage: Ints
+    stages: StageColumns
+    goal_s: Floats
+    start_s: Floats
+    instances: Ints
+    vcpus: Ints
+    importance: Floats
+
+
+@dataclass(frozen=True, slots=True)
 class _Instances:
     """Instances that run where CPU is shared. `entries`: jobs, or instances of applications as jobs of their own; `of`:
     the row of its entry, rising; `node`: the row of its node; `had_mhz`: what it has. int64[n], float64[n]."""
 
     entries: Sequence[JobEntry]
+    declared: _Declared
     of: Ints
     node: Ints
     had_mhz: Floats
@@ -76,6 +91,7 @@ class Redistribution:
     def __init__(self, cluster: Cluster, settings: ControllerSettings, deciding: DecisionCycle) -> None:
         self._cluster, self._settings, self._deciding = cluster, settings, deciding
         self._by_utility = shares_by_utility(settings.placement)
+        self._jobs, self._replicas = _declared([]), _declared([])
 
     def needed(self) -> bool:
         """Return whether there is an application that it looks at."""
@@ -168,20 +184,21 @@ class Redistribution:
         fixed = self._deciding.builder.are_fixed([*jobs, *replicas], now_s)
         rows = {node.name: at for at, node in enumerate(nodes)}
         runs = np.array([entry.phase is RUNNING for entry in jobs], dtype=np.bool_)
-        placed, free = _placed(jobs, runs & ~fixed[: len(jobs)], rows)
-        stages = _stages(jobs)
+        self._jobs, self._replicas = _declared_by(jobs, self._jobs), _declared_by(replicas, self._replicas)
+        placed, free = _placed(jobs, self._jobs, runs & ~fixed[: len(jobs)], rows)
+        stages = _stages(jobs, self._jobs)
         left = left_mcycles(stages)
         free &= left > 0.0  # what needs more than was declared keeps what it has: nobody knows how much it needs
         left[runs & ~free] = 0.0
         needs = cycle_needs(stages, self._settings.decide_s)  # as a cycle's decision takes it
         app = np.array([of_app[entry.job.app] for entry in replicas], dtype=np.int64)
         replicas_run = np.array([entry.phase is RUNNING for entry in replicas], dtype=np.bool_)
-        replicas_placed, replicas_free = _placed(replicas, replicas_run & ~fixed[len(jobs) :], rows)
+        replicas_placed, replicas_free = _placed(replicas, self._replicas, replicas_run & ~fixed[len(jobs) :], rows)
         kept = _taken(replicas_placed, ~replicas_free & _column(replicas, "released", np.bool_))
         others = [jobs[row] for row in np.flatnonzero(~runs).tolist()]
         return _Found(
             _taken(placed, free),
-            _demand(jobs, left, np.where(left > 0.0, finish_s(stages), 0.0), now_s),
+            _demand(self._jobs, left, np.where(left > 0.0, finish_s(stages), 0.0), now_s),
             needs.req_mhz,
             needs.min_mhz,
             any(now_s >= max(entry.not_before_s, entry.job.desired_start_s) for entry in others),
@@ -191,12 +208,38 @@ class Redistribution:
         )
 
 
-def _column(rows: Sequence[JobEntry | Allotment | Node], name: str, kind: type[np.generic] = np.float64) -> Any:
+def _column(rows: Sequence[JobEntry | Job | Allotment | Node], name: str, kind: type[np.generic] = np.float64) -> Any:
     """What all rows have of that name, dotted where it is of a part of theirs."""
     return np.fromiter(map(attrgetter(name), rows), kind, len(rows))
 
 
-def _placed(entries: Sequence[JobEntry], movable: Bools, rows: Mapping[str, int]) -> tuple[_Instances, Bools]:
+def _declared_by(entries: Sequence[JobEntry], last: _Declared) -> _Declared:
+    """What they declare: nothing is looked at again while they are the same jobs as the last time, as these never
+    change. Most of the time of gathering is waiting for memory."""
+    jobs = [*map(attrgetter("job"), entries)]
+    return last if jobs == last.jobs else _declared(jobs)
+
+
+def _declared(jobs: Sequence[Job]) -> _Declared:
+    by_job = [job.stages for job in jobs]
+    first_stage = np.zeros(len(jobs) + 1, dtype=np.int64)
+    np.cumsum([*map(len, by_job)], out=first_stage[1:])
+    goal_s = [math.inf if job.goal_s is None else job.goal_s for job in jobs]
+    return _Declared(
+        jobs,
+        first_stage,
+        stage_columns([*chain.from_iterable(by_job)]),
+        np.array(goal_s, dtype=np.float64),
+        _column(jobs, "desired_start_s"),
+        _column(jobs, "instances", np.int64),
+        _column(jobs, "vcpus", np.int64),
+        _column(jobs, "importance"),
+    )
+
+
+def _placed(
+    entries: Sequence[JobEntry], declared: _Declared, movable: Bools, rows: Mapping[str, int]
+) -> tuple[_Instances, Bools]:
     """All instances that have a node, and whether each of the entries may be changed: those that are `movable` and run
     on these nodes only."""
     by_entry = [*map(attrgetter("allotments"), entries)]
@@ -204,37 +247,33 @@ def _placed(entries: Sequence[JobEntry], movable: Bools, rows: Mapping[str, int]
     node = np.array([rows.get(allotment.node, -1) for allotment in allotments], dtype=np.int64)
     of = np.repeat(np.arange(len(entries)), counts)
     elsewhere = np.bincount(of[node < 0], minlength=len(entries)) > 0
-    return _Instances(entries, of, node, _column(allotments, "cpu_mhz")), movable & (counts > 0) & ~elsewhere
+    placed = _Instances(entries, declared, of, node, _column(allotments, "cpu_mhz"))
+    return placed, movable & (counts > 0) & ~elsewhere
 
 
 def _taken(placed: _Instances, which: Bools) -> _Instances:
     """The instances of some of the entries."""
     taken = which[placed.of]
-    return _Instances(placed.entries, placed.of[taken], placed.node[taken], placed.had_mhz[taken])
+    return replace(placed, of=placed.of[taken], node=placed.node[taken], had_mhz=placed.had_mhz[taken])
 
 
-def _stages(jobs: Sequence[JobEntry]) -> JobStages:
-    by_job = [*map(attrgetter("job.stages"), jobs)]
-    columns = stage_columns([*chain.from_iterable(by_job)])
-    first = np.zeros(len(jobs) + 1, dtype=np.int64)
-    np.cumsum([*map(len, by_job)], out=first[1:])
-    done = [e.instances[0].done_mcycles if len(e.instances) == 1 else e.done_mcycles for e in jobs]
+def _stages(entries: Sequence[JobEntry], declared: _Declared) -> JobStages:
+    done = [e.instances[0].done_mcycles if len(e.instances) == 1 else e.done_mcycles for e in entries]
+    stages = declared.stages
     return job_stages(
         np.array(done, dtype=np.float64),
-        first,
-        columns.work_mcycles,
-        columns.max_mhz,
-        columns.min_mhz,
-        columns.memory_mib,
+        declared.first_stage,
+        stages.work_mcycles,
+        stages.max_mhz,
+        stages.min_mhz,
+        stages.memory_mib,
     )
 
 
-def _demand(jobs: Sequence[JobEntry], left_mcycles: Floats, best_s: Floats, now_s: float) -> _Demand:
+def _demand(declared: _Declared, left_mcycles: Floats, best_s: Floats, now_s: float) -> _Demand:
     """a, b, r, tb and importance, see `JobDemand`."""
-    goal_s = np.array([math.inf if goal is None else goal for goal in map(attrgetter("job.goal_s"), jobs)])
-    span_s = goal_s - _column(jobs, "job.desired_start_s")
-    mcycles = _column(jobs, "job.instances", np.int64) * left_mcycles
-    return mcycles, goal_s - now_s, span_s, best_s, _column(jobs, "job.importance")
+    goal_s, span_s = declared.goal_s - now_s, declared.goal_s - declared.start_s
+    return declared.instances * left_mcycles, goal_s, span_s, best_s, declared.importance
 
 
 def _running(nodes: Sequence[NodeEntry], found: _Found, apps: Sequence[AppUtility]) -> Running:
@@ -249,18 +288,18 @@ def _running(nodes: Sequence[NodeEntry], found: _Found, apps: Sequence[AppUtilit
 
     def usable_mhz(instances: _Instances, wanted_mhz: Floats) -> Floats:
         """What each can use: see `Job.speed_on_mhz`."""
-        vcpus = _column(instances.entries, "job.vcpus", np.int64)[instances.of]
+        vcpus = instances.declared.vcpus[instances.of]
         most_mhz: Floats = np.minimum(vcpus * core_mhz[instances.node], cpu_mhz[instances.node])
         return np.minimum(wanted_mhz[instances.of], most_mhz)
 
     a, b, r, tb, importance = found.demand
     least_mhz = np.maximum(found.least_mhz, LEAST_MHZ)[jobs.of]
-    replica_mhz = np.array([entry.job.stages[0].max_mhz for entry in replicas.entries], dtype=np.float64)
+    replica_mhz = replicas.declared.stages.max_mhz  # an instance of an application is a job of one stage
     return Running(
         np.maximum(cpu_mhz - held_mhz, 0.0),
         jobs.of,
         jobs.node,
-        count=_column(jobs.entries, "job.instances", np.int64)[jobs.of],
+        count=jobs.declared.instances[jobs.of],
         least_mhz=least_mhz,
         most_mhz=np.maximum(usable_mhz(jobs, found.most_mhz), least_mhz),
         replica_app=found.app[replicas.of],
