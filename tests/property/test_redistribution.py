@@ -57,7 +57,13 @@ def made(random: Random, odd: float) -> Controller:
     for number in range(random.randint(1, 5)):
         name = f"n{number}"
         abilities = tuple(each for each in Ability if each is not Ability.MIGRATE or random.random() > 0.5)
-        inventory = Node(name, random.randint(1, 4), random.choice((1000.0, 2500.0)), 64_000, abilities=abilities)
+        inventory = Node(
+            name,
+            cores=random.randint(1, 4),
+            core_mhz=random.choice((1000.0, 2500.0)),
+            memory_mib=64_000,
+            abilities=abilities,
+        )
         node = core.cluster.nodes[name] = NodeEntry(name, condition=NodeCondition.UP, inventory=inventory)
         if random.random() < odd:
             node.condition = NodeCondition.UNKNOWN
@@ -109,12 +115,12 @@ def _add(core: Controller, random: Random, job: Job, odd: float) -> None:
     runs = phase is JobPhase.RUNNING
     places = [random.choice(nodes) for _ in range(job.instances)] if runs else []
     allotments = tuple(Allotment(name, random.choice((1.0, 100.0, 300.0, 500.0))) for name in places)
-    entry = JobEntry(job, "", core.deciding.next_submission(), 0.0, phase=phase, allotments=allotments)
+    entry = JobEntry(job, "", order=core.deciding.next_submission(), accepted_s=0.0, phase=phase, allotments=allotments)
     entry.released = random.random() > odd
     entry.held = random.random() < odd
     entry.not_before_s = random.choice((0.0, NOW_S + 50.0)) if random.random() < odd else 0.0
     if random.random() < odd:
-        entry.hands_off = HandsOff("", "", "", 0.0, random.choice((NOW_S - 1.0, NOW_S + 1.0)), 1)
+        entry.hands_off = HandsOff("", "", "", at_s=0.0, until_s=random.choice((NOW_S - 1.0, NOW_S + 1.0)), count=1)
     entry.awaits = ("other",) if random.random() < odd else ()
     entry.adopted = f"own-{job.name}" if random.random() < odd and not job.app else ""
     core.cluster.add_job(entry)
@@ -131,7 +137,9 @@ def _add(core: Controller, random: Random, job: Job, odd: float) -> None:
         if random.random() < odd:
             core.cluster.claim(instance, random.choice(nodes))
         if random.random() < odd:
-            core.cluster.begin(instance, InFlight(instance.vm, ActionKind.SET_CPU, name, "", "", NOW_S))
+            core.cluster.begin(
+                instance, InFlight(instance.vm, ActionKind.SET_CPU, name, to_node="", boot_id="", expires_at_s=NOW_S)
+            )
         if random.random() < odd:
             instance.awaited.add(name)
             core.cluster.missing[instance.vm] = instance

@@ -199,12 +199,12 @@ class Redistribution:
         return _Found(
             _taken(placed, free),
             _demand(self._jobs, left, np.where(left > 0.0, finish_s(stages), 0.0), now_s),
-            needs.req_mhz,
-            needs.min_mhz,
-            any(now_s >= max(entry.not_before_s, entry.job.desired_start_s) for entry in others),
-            _taken(replicas_placed, replicas_free),
-            app,
-            np.bincount(app[kept.of], kept.had_mhz, len(apps)).astype(np.float64),
+            most_mhz=needs.req_mhz,
+            least_mhz=needs.min_mhz,
+            waiting=any(now_s >= max(entry.not_before_s, entry.job.desired_start_s) for entry in others),
+            replicas=_taken(replicas_placed, replicas_free),
+            app=app,
+            fixed_mhz=np.bincount(app[kept.of], kept.had_mhz, len(apps)).astype(np.float64),
         )
 
 
@@ -229,11 +229,11 @@ def _declared(jobs: Sequence[Job]) -> _Declared:
         jobs,
         first_stage,
         stage_columns([*chain.from_iterable(by_job)]),
-        np.array(goal_s, dtype=np.float64),
-        _column(jobs, "desired_start_s"),
-        _column(jobs, "instances", np.int64),
-        _column(jobs, "vcpus", np.int64),
-        _column(jobs, "importance"),
+        goal_s=np.array(goal_s, dtype=np.float64),
+        start_s=_column(jobs, "desired_start_s"),
+        instances=_column(jobs, "instances", np.int64),
+        vcpus=_column(jobs, "vcpus", np.int64),
+        importance=_column(jobs, "importance"),
     )
 
 
@@ -264,9 +264,9 @@ def _stages(entries: Sequence[JobEntry], declared: _Declared) -> JobStages:
         np.array(done, dtype=np.float64),
         declared.first_stage,
         stages.work_mcycles,
-        stages.max_mhz,
-        stages.min_mhz,
-        stages.memory_mib,
+        max_mhz=stages.max_mhz,
+        min_mhz=stages.min_mhz,
+        memory_mib=stages.memory_mib,
     )
 
 
