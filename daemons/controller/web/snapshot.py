@@ -76,12 +76,8 @@ def web_columns(apps: list[WebEntry], at_cycle: bool = True) -> WebColumns:
     )
 
 
-def load_mhz(web: WebEntry, planning: WebPlanning | None) -> float:
-    """Return the load in MHz that is to be planned for, or that of now where nothing is planned."""
-    return _load_mhz(web, {flow.name: flow_now(web, flow).work_mcycles for flow in web.app.flows}, planning)
-
-
 def _load_mhz(web: WebEntry, works: Mapping[str, float], planning: WebPlanning | None) -> float:
+    """The load in MHz that is to be planned for, or that of now where nothing is planned."""
     if planning is None:
         return web.load.now_mhz(works)
     return web.load.planned_mhz(web.app.name, works, planning, web.headroom_quantile)
