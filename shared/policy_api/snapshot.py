@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from enum import IntEnum
+from operator import attrgetter
 
 import numpy as np
 from numpy.typing import NDArray
@@ -119,12 +120,8 @@ class StageColumns:
 
 def stage_columns(stages: Sequence[Stage]) -> StageColumns:
     """One row per stage, in the order given."""
-    return StageColumns(
-        np.array([stage.work_mcycles for stage in stages], dtype=np.float64),
-        np.array([stage.max_mhz for stage in stages], dtype=np.float64),
-        np.array([stage.min_mhz for stage in stages], dtype=np.float64),
-        np.array([stage.memory_mib for stage in stages], dtype=np.float64),
-    )
+    names = ("work_mcycles", "max_mhz", "min_mhz", "memory_mib")
+    return StageColumns(*(np.fromiter(map(attrgetter(name), stages), np.float64, len(stages)) for name in names))
 
 
 @dataclass(frozen=True, slots=True)
