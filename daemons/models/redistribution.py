@@ -103,8 +103,10 @@ class Curves:
         return float(np.interp(utility, self._utility[app], self._mhz[app]))
 
 
-# Parts of the CPU at which a utility bends.
-_GRID = np.concatenate([[0.0, 0.5, 0.8, 0.9, 0.95], np.linspace(0.98, 1.2, 45), np.geomspace(1.22, 20.0, 30), [1e3]])
+# Parts of the CPU at which a utility bends. Where there is next to no load that is next to nothing.
+_GRID = np.concatenate(
+    [[0.0, 0.5, 0.8, 0.9, 0.95], np.linspace(0.98, 1.2, 45), np.geomspace(1.22, 20.0, 30), np.geomspace(24.0, 1e3, 18)]
+)
 
 
 class _Search:

@@ -66,7 +66,7 @@ def observed(
     far = 2.0 * _LOG_BOUND  # no window says more
     log = max(-far, min(far, math.log(measured_s / predicted_s))) if measured_s > 0.0 else -far
     fades, weight_s = math.exp(-window_s / MEMORY_S), window_s * min(1.0, answered / REQUESTS)
-    gap = max(-1.0, min(1.0, (measured_s - predicted_s) / flow.goal_s))
+    gap = max(-1.0, min(1.0, (measured_s - predicted_s) / float(flow.goal_s)))
     return ResponseFactor(
         before.log_sum * fades + log * weight_s,
         before.gap_sum * fades + gap * weight_s,

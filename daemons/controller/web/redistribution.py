@@ -133,7 +133,8 @@ class Redistribution:
         self._grow(running, apps, then)
         for web, best in zip(apps, columns.best.tolist(), strict=True):
             self._set_headroom(web, best - then.level)
-        if _least(then) < _least(now) + WORTH and not self._makes_room(found, then):
+        makes_room = self._makes_room(found, then)
+        if not makes_room and _least(then) - _least(now) < WORTH:
             return []
         reason = Reason(ReasonCode.LOAD, (("utility", _least(then)), ("before", _least(now))))
         return _resized(found.jobs, then.mhz, found.replicas, then.replica_mhz, reason)
