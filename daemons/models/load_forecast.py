@@ -32,12 +32,13 @@ def planned_mhz(ages_s: ArrayLike, loads_mhz: ArrayLike, now_mhz: float, horizon
     ages, loads = np.asarray(ages_s, dtype=np.float64), np.asarray(loads_mhz, dtype=np.float64)
     if not len(loads):
         return now_mhz
-    weights = np.exp(-ages / MEMORY_S)
+    weights = np.exp((ages.min() - ages) / MEMORY_S)  # the newest counts, however old it is
     total = float(weights.sum())
     mean_age, mean = float(weights @ ages) / total, float(weights @ loads) / total
     apart = ages - mean_age
     spread_s2 = float(weights @ apart**2) / total
-    slope = -float(weights @ (apart * (loads - mean))) / total / spread_s2 if len(loads) > 3 else 0.0
+    known = len(loads) > 3 and spread_s2 > 1.0  # samples of one moment are no line
+    slope = -float(weights @ (apart * (loads - mean))) / total / spread_s2 if known else 0.0
     line = mean - slope * apart
     many = total * total / float(weights @ weights)
     prior = PRIOR_SAMPLES * (PRIOR_FRAC * mean) ** 2
