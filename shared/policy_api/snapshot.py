@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from enum import IntEnum
 from operator import attrgetter
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +21,7 @@ from shared.values.jobs import Constraint, Stage
 from shared.values.operation_costs import COSTS, OperationCosts
 from shared.values.web_app import ModelForm
 
+T = TypeVar("T")
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
@@ -382,3 +384,17 @@ _COLUMNS = {
         MigrationColumns,
     )
 }
+
+
+def take_rows(columns: T, rows: Ints) -> T:
+    """Return those rows of each column, in their order; int64[n]. O(columns x rows)."""
+    made: dict[str, Any] = {}
+    listed: list[int] | None = None
+    for each in fields(columns):  # type: ignore[arg-type]
+        value = getattr(columns, each.name)
+        if isinstance(value, np.ndarray):
+            made[each.name] = value[rows]
+        else:
+            listed = rows.tolist() if listed is None else listed
+            made[each.name] = tuple(map(value.__getitem__, listed))
+    return type(columns)(**made)
