@@ -9,8 +9,8 @@ environments it is its own only part, as it stands. O(nodes + workloads + their 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
-from typing import Any, TypeVar
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -33,10 +33,10 @@ from shared.policy_api.snapshot import (
     WebColumns,
     WorkloadColumns,
     WorkloadState,
+    take_rows,
 )
 from shared.values.jobs import Constraint
 
-T = TypeVar("T")
 _NOT_RUNNING = Reason(ReasonCode.ENVIRONMENT)
 
 
@@ -123,7 +123,7 @@ class _Cutter:
         web, flows = self._web(who, work)
         seen = replace(
             whole,
-            nodes=taken(whole.nodes, rows),
+            nodes=take_rows(whole.nodes, rows),
             workloads=work,
             instances=instances,
             stages=stages,
@@ -143,7 +143,7 @@ class _Cutter:
 
     def _workloads(self, who: int, nodes: Ints) -> tuple[WorkloadColumns, InstanceColumns, StageColumns]:
         whole, rows = self._whole, self._work.of(who)
-        work = taken(whole.workloads, rows)
+        work = take_rows(whole.workloads, rows)
         counts = np.where(work.state == WorkloadState.WAITING.value, 0, work.instances)
         at = _ragged(work.first_instance, counts)
         local = _local(len(whole.nodes.names), nodes)
@@ -160,15 +160,15 @@ class _Cutter:
             first_instance=counts.cumsum() - counts,
             first_stage=work.stages.cumsum() - work.stages,
         )
-        stages = taken(whole.stages, _ragged(work.first_stage, work.stages))
+        stages = take_rows(whole.stages, _ragged(work.first_stage, work.stages))
         return mine, InstanceColumns(here, whole.instances.cpu_mhz[at]), stages
 
     def _web(self, who: int, work: WorkloadColumns) -> tuple[WebColumns, FlowColumns]:
         """Never more instances than there are rows for: some may not be shown."""
         rows, whole = self._apps_rows.of(who), self._whole
         if not rows.size:
-            return taken(whole.web, rows), taken(whole.flows, rows)
-        web, flows = taken(whole.web, rows), taken(whole.flows, self._flow_rows.of(who))
+            return take_rows(whole.web, rows), take_rows(whole.flows, rows)
+        web, flows = take_rows(whole.web, rows), take_rows(whole.flows, self._flow_rows.of(who))
         shown = np.bincount(work.app[work.app >= 0], minlength=rows.size)
         app = _local(len(whole.web.names), rows)[flows.app]
         web = replace(
@@ -194,7 +194,7 @@ def _power(power: PowerColumns | None, rows: Ints, leaving: Bools) -> PowerColum
     """A node that another is to have is not to be counted on."""
     if power is None:
         return None
-    mine = taken(power, rows)
+    mine = take_rows(power, rows)
     return replace(mine, available=mine.available & ~leaving)
 
 
@@ -208,20 +208,6 @@ def _loading(loading: LoadingColumns | None, work: Ints, nodes: Ints) -> Loading
     if loading is None:
         return None
     return replace(loading, parts=loading.parts[:, work], node_type=loading.node_type[nodes])
-
-
-def taken(columns: T, rows: Ints) -> T:
-    """Return those rows of each column."""
-    made: dict[str, Any] = {}
-    listed: list[int] | None = None
-    for each in fields(columns):  # type: ignore[arg-type]
-        value = getattr(columns, each.name)
-        if isinstance(value, np.ndarray):
-            made[each.name] = value[rows]
-        else:
-            listed = rows.tolist() if listed is None else listed
-            made[each.name] = tuple(map(value.__getitem__, listed))
-    return type(columns)(**made)
 
 
 def _local(count: int, rows: Ints) -> Ints:

@@ -9,9 +9,9 @@ the deviations are taken to be `PRIOR_FRAC` of the load.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy.special import ndtri  # type: ignore[import-untyped]  # scipy has no types of its own
 
 from shared.base.errors import InvalidValue
@@ -22,9 +22,7 @@ MEMORY_S = 1_200.0  # after so long a sample counts e times less
 PRIOR_FRAC, PRIOR_SAMPLES = 0.05, 4.0
 
 
-def planned_mhz(
-    ages_s: Sequence[float], loads_mhz: Sequence[float], now_mhz: float, horizon_s: float, quantile: float
-) -> float:
+def planned_mhz(ages_s: ArrayLike, loads_mhz: ArrayLike, now_mhz: float, horizon_s: float, quantile: float) -> float:
     """Return the load in MHz to plan for over the next `horizon_s`, at least `now_mhz`, which is measured now.
 
     ages_s: how long ago each sample of `loads_mhz` ended, 0 for the newest. quantile: 0.5 to below 1. O(samples).
@@ -34,12 +32,14 @@ def planned_mhz(
     ages, loads = np.asarray(ages_s, dtype=np.float64), np.asarray(loads_mhz, dtype=np.float64)
     if not len(loads):
         return now_mhz
-    weights = np.exp(-ages / MEMORY_S)
+    weights = np.exp((ages.min() - ages) / MEMORY_S)  # the newest counts, however old it is
     total = float(weights.sum())
     mean_age, mean = float(weights @ ages) / total, float(weights @ loads) / total
-    spread_s2 = float(weights @ (ages - mean_age) ** 2) / total
-    slope = -float(weights @ ((ages - mean_age) * (loads - mean))) / total / spread_s2 if len(loads) > 3 else 0.0
-    line = mean - slope * (ages - mean_age)
+    apart = ages - mean_age
+    spread_s2 = float(weights @ apart**2) / total
+    known = len(loads) > 3 and spread_s2 > 1.0  # samples of one moment are no line
+    slope = -float(weights @ (apart * (loads - mean))) / total / spread_s2 if known else 0.0
+    line = mean - slope * apart
     many = total * total / float(weights @ weights)
     prior = PRIOR_SAMPLES * (PRIOR_FRAC * mean) ** 2
     spread = math.sqrt((many * float(weights @ (loads - line) ** 2) / total + prior) / (many + PRIOR_SAMPLES))

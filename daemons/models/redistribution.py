@@ -15,7 +15,7 @@ import numpy as np
 from scipy.optimize import brentq  # type: ignore[import-untyped]  # scipy has no types of its own
 
 from daemons.models.level import JobDemand
-from daemons.models.web_utility import AppUtility
+from daemons.models.web_utility import AppColumns, AppUtility
 from shared.policy_api.snapshot import Floats, Ints
 
 LOWEST = -50.0  # a level at which jobs get next to nothing
@@ -59,9 +59,10 @@ class Shared:
     utilities: tuple[float, ...]
 
 
-def redistribute(running: Running) -> Shared:
-    """Return who gets how much, so that the unhappiest application and the jobs have the same utility."""
-    search = _Search(running)
+def redistribute(running: Running, curves: Curves | None = None) -> Shared:
+    """Return who gets how much, so that the unhappiest application and the jobs have the same utility. curves: those of
+    `running.apps`, where they are made already."""
+    search = _Search(running, curves or Curves(AppColumns(running.apps)))
     best = running.demand.best
     at = best if search.gap(best) >= 0.0 else LOWEST
     if at < best and search.gap(LOWEST) > 0.0:
@@ -69,23 +70,23 @@ def redistribute(running: Running) -> Shared:
     return search.shared(at)
 
 
-def outlook_of(running: Running, mhz: Floats, replica_mhz: Floats) -> Shared:
-    """Return what so much CPU of each job's instance and each application's means."""
+def outlook_of(running: Running, mhz: Floats, replica_mhz: Floats, curves: Curves | None = None) -> Shared:
+    """Return what so much CPU of each job's instance and each application's means. curves: as for `redistribute`."""
     totals: Floats = np.bincount(running.replica_app, replica_mhz, len(running.apps)) + running.fixed_mhz
-    utilities = tuple(_Curves(running.apps).utilities(totals).tolist())
+    utilities = tuple((curves or Curves(AppColumns(running.apps))).utilities(totals).tolist())
     return Shared(mhz, replica_mhz, running.demand.solve(float(mhz.sum())).level, utilities)
 
 
-class _Curves:
+class Curves:
     """Utilities of the applications against their CPU as straight lines between points, the most of them where a
     utility bends: just above the CPU that the load takes. O(applications) for all at once."""
 
-    def __init__(self, apps: Sequence[AppUtility]) -> None:
-        bends = [max([flow.late_mhz for flow in app.flows], default=1.0) or 1.0 for app in apps]
-        self.bends_mhz = np.array(bends)
+    def __init__(self, apps: AppColumns) -> None:
+        late_mhz = apps.late_mhz
+        self.bends_mhz = np.where(late_mhz > 0.0, late_mhz, 1.0)
         self._mhz = self.bends_mhz[:, np.newaxis] * _GRID
-        self._utility = np.array([app.utility(mhz) for app, mhz in zip(apps, self._mhz, strict=True)])
-        self._rows = np.arange(len(apps))
+        self._utility = apps.utility(self._mhz)
+        self._rows = np.arange(len(late_mhz))
         self.best = self._utility.max(axis=1)
 
     def utilities(self, mhz: Floats) -> Floats:
@@ -102,17 +103,19 @@ class _Curves:
         return float(np.interp(utility, self._utility[app], self._mhz[app]))
 
 
-# Parts of the CPU at which a utility bends.
-_GRID = np.concatenate([[0.0, 0.5, 0.8, 0.9, 0.95], np.linspace(0.98, 1.2, 45), np.geomspace(1.22, 20.0, 30), [1e3]])
+# Parts of the CPU at which a utility bends. Where there is next to no load that is next to nothing.
+_GRID = np.concatenate(
+    [[0.0, 0.5, 0.8, 0.9, 0.95], np.linspace(0.98, 1.2, 45), np.geomspace(1.22, 20.0, 30), np.geomspace(24.0, 1e3, 18)]
+)
 
 
 class _Search:
-    def __init__(self, running: Running) -> None:
+    def __init__(self, running: Running, curves: Curves) -> None:
         self._running = running
         self._cpu = running.cpu_mhz * (1.0 - ROUNDING)
         self._nodes = len(running.cpu_mhz)
         self._level = running.demand.best
-        self._curves = _Curves(running.apps)
+        self._curves = curves
         replicas = np.bincount(running.replica_app, minlength=len(running.apps))
         weight = (self._curves.bends_mhz / np.maximum(replicas, 1))[running.replica_app]
         self._part = weight / np.maximum(self._by_node(running.replica_node, weight), 1e-9)[running.replica_node]
@@ -133,7 +136,7 @@ class _Search:
         """CPU of the jobs that have a level, and of the applications that have the rest."""
         running = self._running
         omegas = running.demand.omegas(level)[running.row] / running.count
-        jobs = np.clip(omegas, running.least_mhz, running.most_mhz)
+        jobs = np.minimum(np.maximum(omegas, running.least_mhz), running.most_mhz)
         asked = self._by_node(running.node, jobs)
         room = np.maximum(self._cpu - self._replica_least, 0.0)
         jobs *= np.minimum(1.0, room / np.maximum(asked, 1e-9))[running.node]

@@ -9,24 +9,28 @@ the application are allotted w MHz together; the excess falls as w grows above t
 * `multi-server`: requests share w, but none runs faster than one vCPU of p MHz. Below p it is processor sharing, above
   it Sakasegawa's approximation of M/M/m (Annals of the Institute of Statistical Mathematics 29, 1977) for any real
   m = w / p: excess = d / p (1 + rho^(sqrt(2 (m + 1)) - 1) / (m (1 - rho))), rho = load / w. Both agree at p.
+
+The figures of a model are numbers, or columns of several flows' (float64 arrays of one shape, which broadcasts against
+allotments): one object then stands for all of these flows, each with the same result as alone.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields
 from types import MappingProxyType
-from typing import Protocol
+from typing import Any, ClassVar, Protocol, TypeVar
 
 import numpy as np
 
 from shared.base.errors import InvalidValue
-from shared.policy_api.snapshot import Floats
+from shared.policy_api.snapshot import Bools, Floats, Ints
 from shared.values.web_app import ModelForm
 
 _STEPS_MAX = 100
 _MHZ_MAX = 1e200  # stands for no limit where a logarithm is taken
+Figure = Floats | float
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,39 +38,42 @@ class FlowFigures:
     """What a model may take: c_mhz_s (fitted), work_mcycles (of a request), load_mhz (used up by all flows of the
     application), vcpu_mhz (one vCPU). A model looks at its own only; NaN: not known."""
 
-    load_mhz: float
-    c_mhz_s: float = math.nan
-    work_mcycles: float = math.nan
-    vcpu_mhz: float = math.nan
+    load_mhz: Figure
+    c_mhz_s: Figure = math.nan
+    work_mcycles: Figure = math.nan
+    vcpu_mhz: Figure = math.nan
 
 
 class ResponseModel(Protocol):
     """The part of a response time that CPU shortens. `load_mhz`: what is used up; `least_s`: what no CPU shortens."""
 
+    __dataclass_fields__: ClassVar[dict[str, Any]]
+
     @property
-    def load_mhz(self) -> float:
+    def load_mhz(self) -> Figure:
         """CPU below which requests pile up without end."""
 
     @property
-    def least_s(self) -> float:
+    def least_s(self) -> Figure:
         """Limit of the excess for ever more CPU."""
 
     def excess_s(self, mhz: Floats) -> Floats:
         """Seconds at an allotment above the load; falling in it."""
 
-    def slope(self, mhz: float) -> float:
+    def slope(self, mhz: Floats) -> Floats:
         """Derivative of the excess in s/MHz at an allotment above the load."""
 
     def mhz(self, excess_s: Floats) -> Floats:
-        """The least allotment with an excess, the inverse of `excess_s`; inf where the excess is never reached."""
+        """The least allotment with an excess, the inverse of `excess_s`; inf where the excess is never reached. A model
+        of columns takes an excess of at least their shape."""
 
 
 @dataclass(frozen=True, slots=True)
 class Hyperbola:
     """excess = c / (w - load); c_mhz_s > 0, load_mhz >= 0."""
 
-    c_mhz_s: float
-    load_mhz: float
+    c_mhz_s: Figure
+    load_mhz: Figure
 
     def __post_init__(self) -> None:
         _above("c_mhz_s", self.c_mhz_s)
@@ -82,10 +89,11 @@ class Hyperbola:
         excess: Floats = self.c_mhz_s / (mhz - self.load_mhz)
         return excess
 
-    def slope(self, mhz: float) -> float:
+    def slope(self, mhz: Floats) -> Floats:
         """Derivative in s/MHz."""
         room_mhz = mhz - self.load_mhz
-        return -self.c_mhz_s / (room_mhz * room_mhz)  # a power of floats overflows with an error
+        slope: Floats = -self.c_mhz_s / (room_mhz * room_mhz)
+        return slope
 
     def mhz(self, excess_s: Floats) -> Floats:
         """Inverse of `excess_s`."""
@@ -98,9 +106,9 @@ class Hyperbola:
 class MultiServer:
     """As many servers as the allotment has vCPUs of vcpu_mhz > 0 each; work_mcycles > 0 a request, load_mhz >= 0."""
 
-    work_mcycles: float
-    load_mhz: float
-    vcpu_mhz: float
+    work_mcycles: Figure
+    load_mhz: Figure
+    vcpu_mhz: Figure
 
     def __post_init__(self) -> None:
         _above("work_mcycles", self.work_mcycles)
@@ -108,7 +116,7 @@ class MultiServer:
         _above("vcpu_mhz", self.vcpu_mhz)
 
     @property
-    def least_s(self) -> float:
+    def least_s(self) -> Figure:
         """A request alone on one vCPU."""
         return self.work_mcycles / self.vcpu_mhz
 
@@ -117,59 +125,67 @@ class MultiServer:
         shared = self.work_mcycles / (mhz - self.load_mhz)
         return np.where(mhz <= self.vcpu_mhz, shared, self.least_s + self._wait_s(np.maximum(mhz, self.vcpu_mhz)))
 
-    def slope(self, mhz: float) -> float:
+    def slope(self, mhz: Floats) -> Floats:
         """Derivative in s/MHz; from below at one vCPU."""
-        if mhz <= self.vcpu_mhz:
-            room_mhz = mhz - self.load_mhz
-            return -self.work_mcycles / (room_mhz * room_mhz)
-        at = np.array([mhz])
-        return float((self._wait_s(at) * self._log_slope(at))[0])
+        many = np.maximum(mhz, self.vcpu_mhz)
+        shared = Hyperbola(self.work_mcycles, self.load_mhz).slope(mhz)
+        return np.where(mhz <= self.vcpu_mhz, shared, self._wait_s(many) * self._log_slope(many))
 
     def mhz(self, excess_s: Floats) -> Floats:
         """Inverse of `excess_s` by Newton steps on the logarithm of the wait, within a bracket."""
         shared = Hyperbola(self.work_mcycles, self.load_mhz).mhz(excess_s)
-        many = np.flatnonzero((shared > self.vcpu_mhz) & (excess_s > self.least_s))
-        mhz = np.where(shared > self.vcpu_mhz, np.inf, shared)
-        if not len(many):
-            return mhz
-        idle = self.load_mhz == 0.0  # then there is no wait, and only a rounding can have led here
-        mhz.flat[many] = self.vcpu_mhz if idle else self._invert(excess_s.flat[many] - self.least_s)
+        above, waits = shared > self.vcpu_mhz, excess_s > self.least_s
+        # Without a load there is no wait, and only a rounding can have led above one vCPU.
+        mhz = np.where(above, np.where(waits & (self.load_mhz == 0.0), self.vcpu_mhz, np.inf), shared)
+        many = np.flatnonzero(above & waits & (self.load_mhz > 0.0))
+        if len(many):
+            model = self._taken(many, mhz.shape)
+            mhz.flat[many] = model._invert(excess_s.flat[many] - model.least_s)
         return mhz
 
+    def _taken(self, elements: Ints, shape: tuple[int, ...]) -> MultiServer:
+        """The model of some elements of an array."""
+        if not np.ndim(self.load_mhz):
+            return self
+        figures = (self.work_mcycles, self.load_mhz, self.vcpu_mhz)
+        return MultiServer(*(np.broadcast_to(each, shape).flat[elements] for each in figures))
+
     def _invert(self, wait_s: Floats) -> Floats:
-        low = np.full(wait_s.shape, max(self.vcpu_mhz, self.load_mhz))
+        low = np.broadcast_to(np.maximum(self.vcpu_mhz, self.load_mhz), wait_s.shape)
         # The exponent is at least 1, and with just 1 this is a quadratic equation: no less waits longer.
-        high = 0.5 * (self.load_mhz + np.sqrt(self.load_mhz**2 + 4.0 * self.work_mcycles * self.load_mhz / wait_s))
-        high = np.maximum(high, low)
+        with np.errstate(over="raise"):
+            square = np.square(self.load_mhz) + 4.0 * self.work_mcycles * self.load_mhz / wait_s
+        high = np.maximum(0.5 * (self.load_mhz + np.sqrt(square)), low)
         mhz: Floats = high
         target = np.log(wait_s)
+        found: Bools | np.bool_ = np.zeros(np.shape(self.load_mhz), dtype=np.bool_)  # by model: alone as beside others
         for _ in range(_STEPS_MAX):
             gap = self._log_wait(mhz) - target
             low, high = np.where(gap > 0.0, mhz, low), np.where(gap > 0.0, high, mhz)
             aim = mhz - gap / self._log_slope(mhz)
             aim = np.where((low <= aim) & (aim <= high), aim, low + 0.5 * (high - low))
-            moved, mhz = np.abs(aim - mhz), aim
-            if (moved <= 2e-15 * mhz).all():
+            aim = np.where(found, mhz, aim)
+            close = np.abs(aim - mhz) <= 2e-15 * aim
+            found, mhz = close if found.ndim else close.all(), aim
+            if found.all():
                 break
         return mhz
 
     def _wait_s(self, mhz: Floats) -> Floats:
-        """Mean time in excess of a request alone, for at least one vCPU."""
-        if self.load_mhz == 0.0:
-            return np.zeros(mhz.shape)
-        wait: Floats = np.exp(self._log_wait(np.minimum(mhz, _MHZ_MAX)))
+        """Mean time in excess of a request alone, for at least one vCPU; 0 without a load."""
+        with np.errstate(divide="ignore"):
+            wait: Floats = np.exp(self._log_wait(np.minimum(mhz, _MHZ_MAX)))
         return wait
 
     def _log_wait(self, mhz: Floats) -> Floats:
         exponent = np.sqrt(2.0 * (mhz / self.vcpu_mhz + 1.0)) - 1.0
-        waits: Floats = (
-            exponent * np.log(self.load_mhz / mhz) + math.log(self.work_mcycles) - np.log(mhz - self.load_mhz)
-        )
+        waits: Floats = exponent * np.log(self.load_mhz / mhz) + np.log(self.work_mcycles) - np.log(mhz - self.load_mhz)
         return waits
 
     def _log_slope(self, mhz: Floats) -> Floats:
         root = np.sqrt(2.0 * (mhz / self.vcpu_mhz + 1.0))
-        bend = np.log(self.load_mhz / mhz) / (self.vcpu_mhz * root) if self.load_mhz > 0.0 else 0.0
+        loaded = np.greater(self.load_mhz, 0.0)
+        bend = np.log(np.where(loaded, self.load_mhz, mhz) / mhz) / (self.vcpu_mhz * root)
         slope: Floats = bend - (root - 1.0) / mhz - 1.0 / (mhz - self.load_mhz)
         return slope
 
@@ -188,11 +204,30 @@ def model_of(form: ModelForm, figures: FlowFigures) -> ResponseModel:
     return MODELS[form](figures)
 
 
-def _above(field: str, value: float) -> None:
-    if not (math.isfinite(value) and value > 0.0):
-        raise InvalidValue(field, value, "a finite number above 0")
+Columns = TypeVar("Columns", bound=ResponseModel)
 
 
-def _least(field: str, value: float) -> None:
-    if not (math.isfinite(value) and value >= 0.0):
-        raise InvalidValue(field, value, "a finite number, 0 or above")
+def stacked(models: Sequence[Columns]) -> Columns:
+    """Return models of one kind, at least one, as a model of columns: float64[models, 1]."""
+    kind = type(models[0])
+    return kind(*(np.array([[getattr(model, each.name)] for model in models]) for each in fields(kind)))
+
+
+def each_of(columns: Columns) -> list[Columns]:
+    """Return the models of a model of columns, float64[models] each."""
+    kind = type(columns)
+    return [kind(*row) for row in zip(*(getattr(columns, each.name).tolist() for each in fields(kind)), strict=True)]
+
+
+def check(field: str, value: Figure, good: bool | np.bool_ | Bools, expected: str) -> None:
+    """Raise `InvalidValue` for the first figure that is not as it has to be."""
+    if good is not True and not np.all(good):
+        raise InvalidValue(field, np.extract(~np.asarray(good), value)[0].item(), expected)
+
+
+def _above(field: str, value: Figure) -> None:
+    check(field, value, (value > 0.0) & (value < math.inf), "a finite number above 0")
+
+
+def _least(field: str, value: Figure) -> None:
+    check(field, value, (value >= 0.0) & (value < math.inf), "a finite number, 0 or above")

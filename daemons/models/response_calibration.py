@@ -59,14 +59,14 @@ def observed(
     """
     if not answered or flow.model.load_mhz > LOADED_MAX * mhz or not math.isfinite(response_s):
         return before
-    predicted_s = float(flow.response_s(mhz)) - flow.t_min_s
+    predicted_s = float(flow.response_s(mhz)) - float(flow.t_min_s)
     if not (math.isfinite(predicted_s) and predicted_s > 0.0):
         return before
-    measured_s = response_s - flow.t_min_s
+    measured_s = response_s - float(flow.t_min_s)
     far = 2.0 * _LOG_BOUND  # no window says more
     log = max(-far, min(far, math.log(measured_s / predicted_s))) if measured_s > 0.0 else -far
     fades, weight_s = math.exp(-window_s / MEMORY_S), window_s * min(1.0, answered / REQUESTS)
-    gap = max(-1.0, min(1.0, (measured_s - predicted_s) / flow.goal_s))
+    gap = max(-1.0, min(1.0, (measured_s - predicted_s) / float(flow.goal_s)))
     return ResponseFactor(
         before.log_sum * fades + log * weight_s,
         before.gap_sum * fades + gap * weight_s,

@@ -12,16 +12,15 @@ goes on along its tangent: finite and falling down to no CPU at all, with an inv
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from daemons.models.response import FlowFigures, Hyperbola, ResponseModel, model_of
+from daemons.models.response import Figure, FlowFigures, Hyperbola, ResponseModel, check, each_of, model_of, stacked
 from daemons.models.utility import unweighted, weighted
-from shared.base.errors import InvalidValue
-from shared.policy_api.snapshot import Floats, FlowColumns, WebColumns
-from shared.values.scalars import not_negative, positive
+from shared.policy_api.snapshot import Floats, FlowColumns, Ints, WebColumns
 from shared.values.web_app import ModelForm
 
 LATE_GOALS = 10.0
@@ -33,15 +32,15 @@ _APART = 1e-9  # the bend keeps so far from the load, relative, that differences
 class FlowUtility:
     """One flow: `model` of the mean, t_min_s (that CPU does not shorten), goal_s, `tail` (what the excess over t_min is
     multiplied with: 1 for the mean, times what measurements say). The bend: at `late_mhz` the utility is `late`, its
-    tangent there `late_slope`."""
+    tangent there `late_slope`. Figures are numbers, or columns of several flows' as those of `model`."""
 
     model: ResponseModel
-    t_min_s: float
-    goal_s: float
-    tail: float
-    late_mhz: float
-    late: float
-    late_slope: float
+    t_min_s: Figure
+    goal_s: Figure
+    tail: Figure
+    late_mhz: Figure
+    late: Figure
+    late_slope: Figure
 
     def response_s(self, mhz: ArrayLike) -> Floats:
         """Response time in s at an allotment for all instances; inf under overload. float64, shape of `mhz`."""
@@ -99,28 +98,83 @@ class AppUtility:
         return np.minimum(most, self.max_mhz)
 
 
+class AppColumns:
+    """Applications side by side, with the same utilities as each alone. O(flows) to make; a step of numpy per kind of
+    model, not per application, to ask."""
+
+    def __init__(self, apps: Sequence[AppUtility]) -> None:
+        self._max_mhz = np.array([[app.max_mhz] for app in apps]).reshape(len(apps), 1)
+        self._importance = np.array([[app.importance] for app in apps]).reshape(len(apps), 1)
+        # by kind and by place among the flows of an application, so that no application is there twice
+        members: dict[tuple[type, int], list[tuple[int, FlowUtility]]] = {}
+        for row, app in enumerate(apps):
+            for place, flow in enumerate(app.flows):
+                members.setdefault((type(flow.model), place), []).append((row, flow))
+        self._flows = [
+            (np.array([row for row, _ in found]), _side_by_side([flow for _, flow in found]))
+            for found in members.values()
+        ]
+
+    @property
+    def best(self) -> Floats:
+        """The highest utility of each, float64[applications]."""
+        best: Floats = self.utility(self._max_mhz)[:, 0]
+        return best
+
+    @property
+    def late_mhz(self) -> Floats:
+        """Where the utility of the flow bends that needs most, float64[applications]; 0 without flows."""
+        late = np.zeros(len(self._max_mhz))
+        for rows, flows in self._flows:
+            late[rows] = np.maximum(late[rows], np.ravel(flows.late_mhz))
+        return late
+
+    def utility(self, mhz: Floats) -> Floats:
+        """Utility at allotments in MHz, float64[applications, any number] as `mhz`; see `AppUtility.utility`."""
+        given = np.minimum(mhz, self._max_mhz)
+        worst = np.ones(given.shape)
+        for rows, flows in self._flows:
+            worst[rows] = np.minimum(worst[rows], flows.utility(given[rows]))
+        return weighted(worst, self._importance)
+
+
 def flow_utility(
-    model: ResponseModel, goal_s: float, t_min_s: float = 0.0, percentile: float = 0.0, factor: float = 1.0
+    model: ResponseModel, goal_s: Figure, t_min_s: Figure = 0.0, percentile: Figure = 0.0, factor: Figure = 1.0
 ) -> FlowUtility:
     """A goal on the mean response time, or on a percentile (above 0 and below 1). factor: the excess is so many times
-    what the model says, > 0. Raises `InvalidValue`."""
-    if not (math.isfinite(goal_s) and goal_s > 0.0):
-        raise InvalidValue("goal_s", goal_s, "a finite number above 0")
-    if not 0.0 <= percentile < 1.0:
-        raise InvalidValue("percentile", percentile, "0 (the mean) or above, below 1")
-    not_negative("t_min_s", t_min_s)
-    positive("factor", factor)
-    tail = factor * (-math.log1p(-percentile) if percentile > 0.0 else 1.0)
-    late_mhz = float(model.mhz(np.array([model.least_s + LATE_GOALS * goal_s / tail]))[0])
-    late_mhz = max(late_mhz, model.load_mhz * (1.0 + _APART))
-    late = (goal_s - t_min_s - tail * float(model.excess_s(np.array([late_mhz]))[0])) / goal_s
-    return FlowUtility(model, t_min_s, goal_s, tail, late_mhz, late, -tail * model.slope(late_mhz) / goal_s)
+    what the model says, > 0. Numbers, or columns for a model of columns. Raises `InvalidValue`, `ArithmeticError`."""
+    check("goal_s", goal_s, (goal_s > 0.0) & (goal_s < math.inf), "a finite number above 0")
+    check("percentile", percentile, (percentile >= 0.0) & (percentile < 1.0), "0 (the mean) or above, below 1")
+    check("t_min_s", t_min_s, (t_min_s >= 0.0) & (t_min_s < math.inf), "a finite number, 0 or above")
+    check("factor", factor, (factor > 0.0) & (factor < math.inf), "a finite number above 0")
+    tail = factor * np.where(np.greater(percentile, 0.0), -np.log1p(np.negative(percentile)), 1.0)
+    late_mhz = model.mhz(np.asarray(model.least_s + LATE_GOALS * goal_s / tail))
+    late_mhz = np.maximum(late_mhz, model.load_mhz * (1.0 + _APART))
+    with np.errstate(divide="raise", invalid="raise"):
+        late = (goal_s - t_min_s - tail * model.excess_s(late_mhz)) / goal_s
+        late_slope = -tail * model.slope(late_mhz) / goal_s
+    figures = (t_min_s, goal_s, tail, late_mhz, late, late_slope)
+    return FlowUtility(model, *(np.broadcast_to(each, late.shape) if late.ndim else float(each) for each in figures))
 
 
-def throughput_utility(goal_per_s: float, work_mcycles: float, others_mhz: float) -> FlowUtility:
+_FIGURES = ("t_min_s", "goal_s", "tail", "late_mhz", "late", "late_slope")
+
+
+def _side_by_side(flows: Sequence[FlowUtility]) -> FlowUtility:
+    """Flows, at least one, whose models are of one kind, as columns: float64[flows, 1]."""
+    columns = (np.array([[getattr(flow, name)] for flow in flows]) for name in _FIGURES)
+    return FlowUtility(stacked([flow.model for flow in flows]), *columns)
+
+
+def _each_of(columns: FlowUtility) -> list[FlowUtility]:
+    """The flows of columns, float64[flows]."""
+    figures = (getattr(columns, name).tolist() for name in _FIGURES)
+    return [FlowUtility(*row) for row in zip(each_of(columns.model), *figures, strict=True)]
+
+
+def throughput_utility(goal_per_s: Figure, work_mcycles: Figure, others_mhz: Figure) -> FlowUtility:
     """A goal on the requests/s that can be answered, each of so much work, beside what other flows use up."""
-    if not (math.isfinite(goal_per_s) and goal_per_s > 0.0):
-        raise InvalidValue("goal_per_s", goal_per_s, "a finite number above 0")
+    check("goal_per_s", goal_per_s, (goal_per_s > 0.0) & (goal_per_s < math.inf), "a finite number above 0")
     return flow_utility(Hyperbola(work_mcycles, others_mhz), 1.0 / goal_per_s)
 
 
@@ -129,26 +183,32 @@ def app_utilities(web: WebColumns, flows: FlowColumns, vcpu_mhz: ArrayLike) -> t
 
     The load of a flow's model is its `load_mhz` where that is above 0, else the sum of rate x work over the flows of
     the application; `shifted-hyperbola` takes `load_mhz` as it is. Raises `InvalidValue` for a figure that is needed
-    and missing (NaN).
+    and missing (NaN). O(flows); flows of one kind are solved together.
     """
-    speeds = np.broadcast_to(np.asarray(vcpu_mhz, dtype=np.float64), len(web.names))
     loads = np.bincount(flows.app, flows.rate_per_s * flows.work_mcycles, len(web.names))
-    members: list[list[FlowUtility]] = [[] for _ in web.names]
+    speeds = np.broadcast_to(np.asarray(vcpu_mhz, dtype=np.float64), len(web.names))
+    kinds: dict[tuple[ModelForm, bool], list[int]] = {}
+    for row, kind in enumerate(zip(flows.model, flows.throughput.tolist(), strict=True)):
+        kinds.setdefault(kind, []).append(row)
+    made: dict[int, FlowUtility] = {}
+    for (form, throughput), members in kinds.items():
+        rows = np.array(members)
+        columns = _of_rows(flows, rows, form, throughput, loads[flows.app[rows]], speeds[flows.app[rows]])
+        made.update(zip(members, _each_of(columns), strict=True))
+    own: list[list[FlowUtility]] = [[] for _ in web.names]
     for row, app in enumerate(flows.app.tolist()):
-        members[app].append(_of_row(flows, row, float(loads[app]), float(speeds[app])))
-    return tuple(
-        AppUtility(tuple(own), float(web.max_mhz[app]), float(web.importance[app])) for app, own in enumerate(members)
-    )
+        own[app].append(made[row])
+    limits = zip(own, web.max_mhz.tolist(), web.importance.tolist(), strict=True)
+    return tuple(AppUtility(tuple(each), max_mhz, importance) for each, max_mhz, importance in limits)
 
 
-def _of_row(flows: FlowColumns, row: int, sum_mhz: float, vcpu_mhz: float) -> FlowUtility:
-    goal, work, stated_mhz = float(flows.goal[row]), float(flows.work_mcycles[row]), float(flows.load_mhz[row])
-    form = flows.model[row]
-    load_mhz = stated_mhz if stated_mhz > 0.0 or form is ModelForm.SHIFTED_HYPERBOLA else sum_mhz
-    if flows.throughput[row]:
-        return throughput_utility(goal, work, max(0.0, load_mhz - float(flows.rate_per_s[row]) * work))
-    figures = FlowFigures(load_mhz, float(flows.c_mhz_s[row]), work, vcpu_mhz)
-    t_min_s, percentile, factor = (
-        float(column[row]) for column in (flows.t_min_s, flows.percentile, flows.response_factor)
-    )
-    return flow_utility(model_of(form, figures), goal, t_min_s, percentile, factor)
+def _of_rows(
+    flows: FlowColumns, rows: Ints, form: ModelForm, throughput: bool, sums_mhz: Floats, vcpu_mhz: Floats
+) -> FlowUtility:
+    """Flows of one form, with goals of one kind."""
+    goal, work, stated_mhz = flows.goal[rows], flows.work_mcycles[rows], flows.load_mhz[rows]
+    load_mhz = stated_mhz if form is ModelForm.SHIFTED_HYPERBOLA else np.where(stated_mhz > 0.0, stated_mhz, sums_mhz)
+    if throughput:
+        return throughput_utility(goal, work, np.maximum(0.0, load_mhz - flows.rate_per_s[rows] * work))
+    model = model_of(form, FlowFigures(load_mhz, flows.c_mhz_s[rows], work, vcpu_mhz))
+    return flow_utility(model, goal, flows.t_min_s[rows], flows.percentile[rows], flows.response_factor[rows])

@@ -31,7 +31,7 @@ from shared.values.operation_costs import COSTS
 from shared.values.vms import VmState
 from sim_backend.loop.closed_loop import ClosedLoop, LoopSettings
 from sim_backend.loop.outline import describe
-from sim_backend.loop.satisfaction import APART, Minute, counted, minute, satisfaction
+from sim_backend.loop.satisfaction import APART, Minute, counted, mean, minute, satisfaction
 from sim_backend.replay.workloads import Declared, WebShape, experiment_four, misdeclared, paper_nodes, shop
 from sim_backend.world.web_site import TrueWeb
 
@@ -377,8 +377,8 @@ def _predictions(moments: Sequence[Moment]) -> dict[str, Any]:
         for code in {code for code, _ in each.alarms}:
             alarms[code]["minutes"] += 1
     return {
-        "predicted_within_frac": _mean([float(max(map(abs, both)) <= APART) for both in errors]),
-        "over_promised_frac": _mean([float(max(both) > APART) for both in errors]),
+        "predicted_within_frac": mean([float(max(map(abs, both)) <= APART) for both in errors]),
+        "over_promised_frac": mean([float(max(both) > APART) for both in errors]),
         "alarms": alarms,
     }
 
@@ -421,19 +421,15 @@ def _web_summary(loop: ClosedLoop, moments: Sequence[Moment]) -> dict[str, Any]:
     utilities = [each.web for each in minutes if each.web is not None]
     looks = [look for balancer in loop.balancers.values() for look in balancer.site.looks]
     return {
-        "web_mean_utility": _mean(utilities),
+        "web_mean_utility": mean(utilities),
         "web_least_utility": min(utilities, default=None),
-        "web_on_goal_frac": _mean([float(utility >= 0.0) for utility in utilities]),
+        "web_on_goal_frac": mean([float(utility >= 0.0) for utility in utilities]),
         "web_peak_instances": max(each.web_instances for each in moments),
         "web_mean_mhz": sum(each.web_mhz for each in moments) / len(moments),
-        "web_served_per_s": _mean([look.served_per_s for look in looks]),
-        "web_rejected_per_s": _mean([look.rejected_per_s for look in looks]),
+        "web_served_per_s": mean([look.served_per_s for look in looks]),
+        "web_rejected_per_s": mean([look.rejected_per_s for look in looks]),
         **satisfaction(minutes, MINUTE_S),
     }
-
-
-def _mean(values: Sequence[float]) -> float | None:
-    return sum(values) / len(values) if values else None
 
 
 def _series(outcome: Outcome) -> RunSeries:

@@ -172,14 +172,15 @@ def satisfaction(minutes: Sequence[Minute], minute_s: float) -> dict[str, Any]:
         "web_p10_utility": _quantile(web, 0.1),
         "level_p10": _quantile(smaller, 0.1),
         "level_median": _quantile(smaller, 0.5),
-        "level_mean": _mean(smaller),
-        "jobs_level_mean": _mean([each.jobs for each in every if each.jobs is not None]),
+        "level_mean": mean(smaller),
+        "jobs_level_mean": mean([each.jobs for each in every if each.jobs is not None]),
         "web_unserved_s": minute_s * sum(each.asked and not each.served for each in every),
         "web_below_longest_s": minute_s * _longest(every),
     }
 
 
-def _mean(values: Sequence[float]) -> float | None:
+def mean(values: Sequence[float]) -> float | None:
+    """Return the mean; None of nothing."""
     return sum(values) / len(values) if values else None
 
 

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from agents.hypervisors.libvirt import driver
 from agents.hypervisors.libvirt.codes import Affect
 from shared.base.clock import SystemClock
 from shared.values.actions import ActionKind, Outcome
@@ -80,10 +79,10 @@ def test_the_next_agent_ends_the_haste_of_an_operation_that_was_interrupted(made
     assert (weight(made, "h1"), weight(made, "h1", Affect.CONFIG)) == (OWN_MHZ, OWN_MHZ)
 
 
-def test_an_agent_ends_although_libvirt_never_answers_a_reading(made: Fakes, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.full
+def test_an_agent_ends_although_libvirt_never_answers_a_reading(made: Fakes) -> None:
     """Given an operation whose reading of the host hangs, and the watcher that waits for its turn, when the agent ends,
     then it does not wait for ever."""
-    monkeypatch.setattr(driver, "CLOSE_S", 0.1)
     bench = Bench(Harness(made))
     bench.start(spec=bench.spec())
     fault = Fault("XMLDesc", "hang", host="h1")
@@ -97,6 +96,6 @@ def test_an_agent_ends_although_libvirt_never_answers_a_reading(made: Fakes, mon
     own.connected()
     begun_s = clock.monotonic_s()
     own.close()
-    assert clock.monotonic_s() - begun_s < 8.0
+    assert clock.monotonic_s() - begun_s < 15.0
     made.cluster.script.clear()
     made.cluster.release()

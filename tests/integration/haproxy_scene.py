@@ -8,7 +8,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -64,6 +64,42 @@ async def main():
     server = await asyncio.start_server(serve, address, port, backlog=1000)
     print("ready", flush=True)
     await server.serve_forever()
+asyncio.run(main())
+"""
+
+# Asks at random times (a Poisson process): `clients.py PORT SEED RATE:SECONDS ...`; prints for each request when it was
+# sent and how long it took by a monotonic clock, and the status (0: no answer within 10 s).
+CLIENTS = r"""
+import asyncio, random, sys, time
+port, chance = int(sys.argv[1]), random.Random(int(sys.argv[2]))
+phases = [tuple(map(float, each.split(":"))) for each in sys.argv[3:]]
+async def answer():
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    try:
+        writer.write(b"GET / HTTP/1.1\r\nHost: shop\r\nConnection: close\r\n\r\n")
+        return int((await reader.read()).split(b" ", 2)[1])
+    finally:
+        writer.close()
+async def ask():
+    sent_s = time.monotonic()
+    try:
+        status = await asyncio.wait_for(answer(), 10.0)
+    except (OSError, ValueError, IndexError, asyncio.TimeoutError):
+        status = 0
+    print(f"{sent_s:.6f} {time.monotonic() - sent_s:.6f} {status}", flush=True)
+async def main():
+    asked, next_s = [], time.monotonic()
+    for rate, seconds in phases:
+        until_s = next_s + seconds
+        while True:
+            at_s = next_s + chance.expovariate(rate)
+            if at_s >= until_s:
+                break
+            next_s = at_s
+            await asyncio.sleep(next_s - time.monotonic())
+            asked.append(asyncio.create_task(ask()))
+        next_s = until_s
+    await asyncio.gather(*asked)
 asyncio.run(main())
 """
 
@@ -128,6 +164,38 @@ class Generator:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A request as its client saw it, by the monotonic clock; status 0: there was no answer."""
+
+    sent_s: float
+    took_s: float
+    status: int
+
+
+class Clients:
+    """Clients who come by chance, and note when each has asked and how long that took."""
+
+    def __init__(self, port: int, phases: Sequence[tuple[float, float]], seed: int, file: Path) -> None:
+        self._file, self._limit_s = file, sum(seconds for _, seconds in phases) + 30.0
+        steps = [f"{rate:g}:{seconds:g}" for rate, seconds in phases]
+        with file.open("wb") as out:
+            self._process = subprocess.Popen(
+                [sys.executable, "-I", "-S", "-c", CLIENTS, str(port), str(seed), *steps], stdout=out
+            )
+
+    def end(self) -> None:
+        """Whatever they do."""
+        self._process.kill()
+        self._process.communicate()
+
+    def wait(self) -> tuple[Asked, ...]:
+        """Every request, in order of its end."""
+        assert self._process.wait(self._limit_s) == 0
+        lines = [line.split() for line in self._file.read_text("ascii").splitlines()]
+        return tuple(Asked(float(sent), float(took), int(status)) for sent, took, status in lines)
+
+
 @dataclass(eq=False)
 class Scene:
     """HAProxy in a folder of its own, a driver that tells it, and what shows of it by a socket beside the driver's."""
@@ -136,7 +204,7 @@ class Scene:
     keys: BalancerHaproxy
     driver: Haproxy
     sites: dict[str, subprocess.Popen[str]] = field(default_factory=dict)
-    loads: list[Generator] = field(default_factory=list)
+    loads: list[Generator | Clients] = field(default_factory=list)
     haproxy: subprocess.Popen[bytes] | None = None
 
     @property
@@ -227,8 +295,15 @@ class Scene:
 
     def load(self, rate: float, connections: int, path: str = "/", method: str = "GET", calls: int = 1) -> Generator:
         """Requests of clients, from now on."""
-        self.loads.append(Generator(self.serving.listen, rate, connections, path, method, calls))
-        return self.loads[-1]
+        made = Generator(self.serving.listen, rate, connections, path, method, calls)
+        self.loads.append(made)
+        return made
+
+    def crowd(self, phases: Sequence[tuple[float, float]], seed: int) -> Clients:
+        """Requests of clients who come by chance, from now on: (requests a second, seconds) one after the other."""
+        made = Clients(self.serving.listen, phases, seed, self.folder / f"clients-{len(self.loads)}")
+        self.loads.append(made)
+        return made
 
     def dressed(self, order: Balance) -> Balance:
         """An order of the conformance suite with what HAProxy needs: node n1 is 127.0.0.1."""

@@ -3,7 +3,7 @@ behind a real HAProxy that a real controller tells of them, and a load generator
 
 Many nodes have room on one machine, since each of their cores is but a part of one of the machine's. An instance is a
 program in Python that burns so much CPU time for each request, and writes one byte to its output for each that it has
-answered.
+answered. A job is one that burns so much CPU time.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import os
 import shutil
 import signal
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from itertools import count
@@ -22,11 +22,12 @@ from typing import Any
 
 from agents.hypervisors.process import names
 from agents.hypervisors.process.cgroups import Hierarchies
+from shared.values.jobs import workload_of
 from tests.conformance.process_rig import need_cgroups, places
 from tests.integration import haproxy_scene
 from tests.integration.debian import need_programs
-from tests.integration.environment_scene import LEE, Estate
-from tests.integration.haproxy_scene import Generator, Load, need_haproxy
+from tests.integration.environment_scene import LEE, PROVIDER, Estate
+from tests.integration.haproxy_scene import Clients, Generator, Load, need_haproxy
 from tests.integration.harness import Lab, Process, Section, merged, toml
 from tests.integration.private_broker import PrivateBroker
 from tests.integration.scene import PASSWORD, SOON_S
@@ -85,6 +86,14 @@ while True:
     start_new_thread(serve, (client,))
 """
 
+# Burns CPU: `burn.py SECONDS`.
+BURN = r"""
+import sys, time
+until_s = float(sys.argv[1])
+while time.process_time() < until_s:
+    pass
+"""
+
 CONTROLLER: Mapping[str, Any] = {
     "periods": {"web_adjust_s": 0.5, "scrape_s": SCRAPE_S, "decide_s": 5.0},
     "timeouts": {"decide_limit_s": 4.0},
@@ -113,12 +122,14 @@ PROBE: Mapping[str, Any] = {
 @dataclass(frozen=True, slots=True)
 class Scale:
     """nodes: how many there are, each of one core, `core_frac` of one of the machine's. burn_s: CPU time of the
-    machine's for a request. report_s: between reports of an agent."""
+    machine's for a request. report_s: between reports of an agent. shared_cpu: all run on the last of the machine's
+    CPUs and are held to their cores, so that what a node's programs have follows their weights."""
 
     nodes: int = 4
     core_frac: float = 0.1
     burn_s: float = 0.004
     report_s: float = 0.5
+    shared_cpu: bool = False
 
     @property
     def full_per_s(self) -> float:
@@ -161,13 +172,16 @@ class ServingLab(Lab):
         self.place = folder / "programs"  # of the account that they run as, which sees no more of the folder
         self.place.mkdir(mode=0o755)
         (self.place / "site.py").write_text(SITE)
+        (self.place / "burn.py").write_text(BURN)
         self.port = free_port()
         nodes = ",".join(f"n{index + 1}" for index in range(scale.nodes))
         super().__init__(folder, broker, nodes, controller=controller)
 
     def _agent(self, node: str, changes: Mapping[str, Section]) -> Process:
         address = f"127.0.1.{node.removeprefix('n')}"
-        words = [PYTHON, "-I", "-S", str(self.place / "site.py"), "{address}", str(self.port), f"{self.scale.burn_s:g}"]
+        python = [PYTHON, "-I", "-S"]
+        words = [*python, str(self.place / "site.py"), "{address}", str(self.port), f"{self.scale.burn_s:g}"]
+        held = {"cpus": str(max(os.sched_getaffinity(0))), "confine": True} if self.scale.shared_cpu else {}
         own: Mapping[str, Any] = {
             "node": {"address": address},
             "periods": {"report_s": self.scale.report_s},
@@ -183,7 +197,11 @@ class ServingLab(Lab):
                 "core_frac": self.scale.core_frac,
                 "memory_mib": 1_000,
                 "stop_limit_s": 2.0,
-                "programs": {"site": {"run": [*words, str(self.place), "{vm}"]}},
+                "programs": {
+                    "site": {"run": [*words, str(self.place), "{vm}"]},
+                    "burn": {"run": [*python, str(self.place / "burn.py"), "{arguments}"]},
+                },
+                **held,
             },
         }
         return super()._agent(node, merged(own, changes))
@@ -207,6 +225,22 @@ class ServingLab(Lab):
         """CPU time that all programs have used, those that have ended too, as the kernel counts it."""
         hierarchies = Hierarchies(self.root, places())
         return sum(hierarchies.group(node).usage().cpu_time_s for node in self.nodes)
+
+    def used_mcycles(self, node: str, vm: str) -> float:
+        """What a program has used, as the kernel counts it, in Mcycles of the node's core."""
+        group = Hierarchies(self.root, places()).group(node, f"p-{names.escaped(vm)}")
+        return group.usage().cpu_time_s / self.scale.core_frac * CORE_MHZ
+
+    def weights_mhz(self) -> dict[str, float]:
+        """What each program is entitled to while those beside it want as much, by the weights that the kernel has."""
+        place = Hierarchies(self.root, places()).places["cpu"]
+        found: dict[str, float] = {}
+        for node in self.nodes:
+            groups = (place.folder / self.root.strip("/") / node).glob("p-*")
+            file = "cpu.weight" if place.unified else "cpu.shares"
+            weights = {unescaped(one.name.removeprefix("p-")): float((one / file).read_text()) for one in groups}
+            found |= {vm: CORE_MHZ * weight / sum(weights.values()) for vm, weight in weights.items()}
+        return found
 
     def make_groups(self) -> None:
         """The group that has those of all nodes, which comes before others."""
@@ -253,6 +287,15 @@ class Serving(Estate):
 
     def change_shop(self, instances: tuple[int, int], flow: Mapping[str, Any] | None = None, **keys: Any) -> None:
         """Submit the application, or change it; `flow`: its only kind of request, where it has one with a goal."""
+        self.done_by(LEE, "web", "submit", self._shop_file(instances, flow, keys), "--env", ENVIRONMENT)
+
+    def open_pool_shop(self, instances: tuple[int, int], flow: Mapping[str, Any], **keys: Any) -> None:
+        """Submit it as the provider's own, in no environment. Returns when requests go to the least instances."""
+        said = self.here(PROVIDER, "web", "submit", self._shop_file(instances, flow, keys))
+        assert said.status == 0, f"{said}\n{self.logs()}"
+        self.until_serving(instances[0])
+
+    def _shop_file(self, instances: tuple[int, int], flow: Mapping[str, Any] | None, keys: Mapping[str, Any]) -> str:
         serving = {"port": self.lab.port, "listen": self.listen, "instance_max": 8, "queue_max": 400}
         own: Mapping[str, Any] = {
             "memory_mib": MEMORY_MIB,
@@ -266,7 +309,18 @@ class Serving(Estate):
         file = self.lab.folder / f"{APP}.web.toml"
         flows = f"[[flows]]\n{toml(flow)}" if flow is not None else ""
         file.write_text(toml(merged({"name": APP}, own, keys)) + flows)
-        self.done_by(LEE, "web", "submit", str(file), "--env", ENVIRONMENT)
+        return str(file)
+
+    def burn(self, job: str, work_mcycles: float, within_s: float) -> None:
+        """Submit a job of one program that burns so much, which is to end within so long; beside it and an instance a
+        node has no memory for another."""
+        cpu_s = work_mcycles / CORE_MHZ * self.lab.scale.core_frac
+        file = self.lab.folder / f"{job}.job.toml"
+        known = {"name": job, "template": "burn", "arguments": [f"{cpu_s:g}"], "goal": {"within_s": within_s}}
+        stage = {"work_mcycles": work_mcycles, "max_mhz": CORE_MHZ, "memory_mib": MEMORY_MIB}
+        file.write_text(toml(known) + "[[stages]]\n" + toml(stage))
+        said = self.here(PROVIDER, "jobs", "submit", str(file))
+        assert said.status == 0, f"{said}\n{self.logs()}"
 
     def shop(self) -> dict[str, Any]:
         """What `trimtab web show` says."""
@@ -289,7 +343,8 @@ class Serving(Estate):
         """Wait until just so many instances run, and HAProxy serves by all of them."""
 
         def look() -> bool:
-            running, serving = set(self.homes()), self.in_rotation()
+            running = {vm for vm in self.homes() if workload_of(vm)[0] == APP}
+            serving = self.in_rotation()
             return len(running) == instances and running == serving
 
         self.wait_for(look, timeout_s, f"{instances} instances that serve")
@@ -298,6 +353,10 @@ class Serving(Estate):
     def load(self, rate: float, seconds: float, method: str = "GET") -> Generator:
         """Requests of clients at a rate for so long, from now on."""
         return self.proxy.load(rate, round(rate * seconds), method=method)
+
+    def crowd(self, phases: Sequence[tuple[float, float]], seed: int) -> Clients:
+        """Requests of clients who come by chance, from now on: (requests a second, seconds) one after the other."""
+        return self.proxy.crowd(phases, seed)
 
     def answered(self) -> int:
         """How many requests all instances that there ever were have answered, as they count it themselves."""

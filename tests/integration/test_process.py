@@ -125,6 +125,7 @@ def test_a_program_is_given_what_it_may_know_and_nothing_else(place: Site, agent
         "LANG": "C.UTF-8",
         "PATH": "/usr/local/bin:/usr/bin:/bin",
         "TRIMTAB_ADDRESS": "127.0.0.7",
+        "TRIMTAB_ENVIRONMENT": "",
         "TRIMTAB_INDEX": "7",
         "TRIMTAB_JOB": "job",
         "TRIMTAB_NODE": "n1",

@@ -7,8 +7,17 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from daemons.models.response import Hyperbola, MultiServer, ResponseModel
-from daemons.models.web_utility import AppUtility, FlowUtility, flow_utility
+from daemons.models.response import FlowFigures, Hyperbola, MultiServer, ResponseModel, model_of
+from daemons.models.web_utility import (
+    AppColumns,
+    AppUtility,
+    FlowUtility,
+    app_utilities,
+    flow_utility,
+    throughput_utility,
+)
+from shared.policy_api.snapshot import FlowColumns, WebColumns
+from shared.values.web_app import ModelForm
 from tests.extent import examples
 
 steady = settings(max_examples=examples(100))
@@ -50,14 +59,15 @@ def test_the_allotment_of_a_response_time_gives_that_time(model: ResponseModel, 
 @steady
 @given(model=models, part=st.floats(1e-3, 1e2))
 def test_the_slope_is_that_of_the_excess(model: ResponseModel, part: float) -> None:
-    mhz = model.load_mhz + part * max(model.load_mhz, 1000.0)
-    near = 1e-6 * (mhz - model.load_mhz)
+    load_mhz = float(model.load_mhz)
+    mhz = load_mhz + part * max(load_mhz, 1000.0)
+    near = 1e-6 * (mhz - load_mhz)
     if isinstance(model, MultiServer):
-        assume(abs(mhz - model.vcpu_mhz) > 2.0 * near)
+        assume(abs(mhz - float(model.vcpu_mhz)) > 2.0 * near)
     low, high = model.excess_s(np.array([mhz - near, mhz + near]))
 
     blur = 1e-14 * low / near
-    assert (high - low) / (2.0 * near) == pytest.approx(model.slope(mhz), rel=1e-4, abs=blur)
+    assert (high - low) / (2.0 * near) == pytest.approx(float(model.slope(np.asarray(mhz))), rel=1e-4, abs=blur)
 
 
 @steady
@@ -104,3 +114,72 @@ def test_many_at_once_as_one_at_a_time(app: AppUtility, values: list[float]) -> 
 
     assert together.tolist() == [float(app.utility(value)) for value in values]
     np.testing.assert_allclose(app.mhz(together), [float(app.mhz(one)) for one in together], rtol=1e-12)
+
+
+@steady
+@given(
+    several=st.lists(apps | st.just(AppUtility((), 1000.0, 2.0)), max_size=6), values=st.lists(allotments, min_size=1)
+)
+def test_applications_side_by_side_are_as_each_alone(several: list[AppUtility], values: list[float]) -> None:
+    columns = AppColumns(several)
+    late = [max((flow.late_mhz for flow in app.flows), default=0.0) for app in several]
+
+    assert columns.utility(np.array([values] * len(several)).reshape(-1, len(values))).tolist() == [
+        app.utility(values).tolist() for app in several
+    ]
+    assert columns.best.tolist() == [app.best for app in several]
+    assert columns.late_mhz.tolist() == late
+
+
+figures = st.tuples(
+    st.sampled_from(ModelForm),
+    st.booleans(),
+    st.floats(1e-3, 100.0),  # goal
+    st.floats(1e-2, 1e5),  # work
+    loads,
+    st.floats(0.0, 1e3),  # rate
+    st.sampled_from((0.0, 0.5, 0.99)),
+    st.floats(0.1, 10.0),
+)
+
+
+@steady
+@given(rows=st.lists(figures, min_size=1, max_size=12), apps_count=st.integers(1, 4), vcpu_mhz=st.floats(500.0, 5000.0))
+def test_the_flows_of_a_snapshot_are_as_each_made_alone(
+    rows: list[tuple[ModelForm, bool, float, float, float, float, float, float]], apps_count: int, vcpu_mhz: float
+) -> None:
+    """One flow at a time, in a plain loop."""
+    forms, throughput, goal, work, load, rate, percentile, factor = zip(*rows, strict=True)
+    app = [row % apps_count for row in range(len(rows))]
+    sums = [sum(r * w for r, w, of in zip(rate, work, app, strict=True) if of == each) for each in range(apps_count)]
+    web = WebColumns(
+        tuple("abcd"[:apps_count]), *(np.ones(apps_count, dtype=np.int64),) * 2, *(np.ones(apps_count),) * 2
+    )
+    flows = FlowColumns(
+        tuple("abcdefghijkl"[: len(rows)]),
+        np.array(app),
+        np.array(goal),
+        percentile=np.array(percentile),
+        throughput=np.array(throughput),
+        model=forms,
+        t_min_s=np.full(len(rows), 0.01),
+        c_mhz_s=np.full(len(rows), 7.0),
+        load_mhz=np.array(load),
+        rate_per_s=np.array(rate),
+        work_mcycles=np.array(work),
+        response_factor=np.array(factor),
+    )
+
+    found = app_utilities(web, flows, vcpu_mhz)
+
+    alone: list[list[FlowUtility]] = [[] for _ in range(apps_count)]
+    for row, of in enumerate(app):
+        stated = load[row] > 0.0 or forms[row] is ModelForm.SHIFTED_HYPERBOLA
+        load_mhz = load[row] if stated else sums[of]
+        model = model_of(forms[row], FlowFigures(load_mhz, 7.0, work[row], vcpu_mhz))
+        if throughput[row]:
+            one = throughput_utility(goal[row], work[row], max(0.0, load_mhz - rate[row] * work[row]))
+        else:
+            one = flow_utility(model, goal[row], 0.01, percentile[row], factor[row])
+        alone[of].append(one)
+    assert [each.flows for each in found] == [tuple(own) for own in alone]

@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from daemons.controller.contract.computations import Answered, Computations
+from daemons.controller.contract.feature import Alarm
 from daemons.controller.contract.feature_set import FeatureSet
 from daemons.controller.decide.apply import DesiredState
 from daemons.controller.decide.approval import Approvals
@@ -289,7 +290,7 @@ class DecisionCycle:
         since_s = now_s if self.shortage is None else self.shortage[0]
         self.shortage = None if shortage is None else (since_s, shortage)
 
-    def alarms(self) -> Iterable[tuple[str, str, float | None, str]]:
+    def alarms(self) -> Iterable[Alarm]:
         """Say that the cluster is too small, and whose predictions do not hold."""
         if self.shortage is not None:
             since_s, shortage = self.shortage

@@ -9,16 +9,16 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from daemons.controller.contract.feature import Alarm
 from daemons.controller.state.cluster import Cluster
 from daemons.controller.state.jobs import JobEntry
 from daemons.decision.gains import columns_of
-from daemons.decision.groups import taken
 from daemons.models.prediction_score import OFF, OVER_CYCLES, Cause, PredictionScore, scored
 from daemons.models.web_utility import AppUtility, app_utilities
 from daemons.values.records.cluster import DecisionRecord
 from daemons.values.view_format import Row
 from shared.base.errors import InvalidValue
-from shared.policy_api.snapshot import FlowColumns, Snapshot, WebColumns
+from shared.policy_api.snapshot import FlowColumns, Snapshot, WebColumns, take_rows
 from shared.values.jobs import JobPhase
 
 SLOW_FRAC = 0.1  # of the work that its CPU would have done: less is no reason
@@ -123,7 +123,7 @@ class PredictionScores:
             for (policy, workload), score in every[:limit]
         ]
 
-    def alarms(self) -> Iterable[tuple[str, str, float | None, str]]:
+    def alarms(self) -> Iterable[Alarm]:
         """Say of which workloads predictions do not hold, and why: each application, and all jobs together."""
         jobs: list[tuple[str, PredictionScore]] = []
         for (policy, name), score in sorted(self.scores.items()):
@@ -172,7 +172,7 @@ def _of_app(promise: _Promise, name: str, predicted: float, now: Snapshot) -> Ca
     """Which figure of the model, put in the place of the one that was taken, lowers the prediction most."""
     (then_app,) = np.flatnonzero(np.array(promise.web.names) == name)
     (now_app,) = np.flatnonzero(np.array(now.web.names) == name)
-    web = taken(promise.web, np.array([then_app]))
+    web = take_rows(promise.web, np.array([then_app]))
     then = _flows_of(promise.flows, int(then_app))
     today = _flows_of(now.flows, int(now_app))
     if then.names != today.names:
@@ -198,5 +198,5 @@ def _one(web: WebColumns, flows: FlowColumns, vcpu_mhz: float) -> AppUtility:
 
 
 def _flows_of(flows: FlowColumns, app: int) -> FlowColumns:
-    own = taken(flows, np.flatnonzero(flows.app == app))
+    own = take_rows(flows, np.flatnonzero(flows.app == app))
     return replace(own, app=np.zeros(len(own.names), dtype=np.int64))

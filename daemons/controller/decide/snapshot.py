@@ -35,6 +35,7 @@ from daemons.controller.state.queries import is_busy, is_unknown
 from daemons.controller.state.usage import fair_needs, needed_mhz, unmanaged_mhz
 from daemons.values.settings import ControllerSettings
 from shared.policy_api.snapshot import (
+    Bools,
     EnvironmentColumns,
     InstanceColumns,
     NodeColumns,
@@ -189,9 +190,7 @@ class SnapshotBuilder:
             instances=ints([job.instances for job in specs]),
             importance=floats([job.importance for job in specs]),
             separate=np.array([job.separate or apart(frozen.get(job.name, ())) for job in specs], dtype=np.bool_),
-            fixed=np.array(
-                [entry.job.name in part.fixed or self.is_fixed(entry, now_s) for entry in jobs], dtype=np.bool_
-            ),
+            fixed=np.array([name in part.fixed for name in names], dtype=np.bool_) | self.are_fixed(jobs, now_s),
             first_instance=first,
             needs=tuple((*job.needs, HOME + job.name) if frozen.get(job.name) else job.needs for job in specs),
             app=ints([apps.get(job.app, -1) if job.app else -1 for job in specs]),
@@ -243,6 +242,39 @@ class SnapshotBuilder:
             if entry.phase is JobPhase.SUSPENDED and instance.may_run_on:
                 return True
         return False
+
+    def are_fixed(self, entries: Sequence[JobEntry], now_s: float) -> Bools:
+        """Return `is_fixed` of many, bool[entries]; only those are looked at closely of which it can be true. O(nodes +
+        all VMs + instances of the entries)."""
+        suspects, running = self._disturbed(), JobPhase.RUNNING
+        suspects |= {
+            entry
+            for entry in entries
+            if entry.phase is not running
+            or not entry.released
+            or entry.held
+            or entry.hands_off is not None
+            or now_s < entry.not_before_s
+        }
+        draining = {name for name, node in self.cluster.nodes.items() if node.service is NodeService.DRAINING}
+        if draining:
+            suspects.update(e for e in entries if any(allotment.node in draining for allotment in e.allotments))
+        fixed = {entry for entry in suspects.intersection(entries) if self.is_fixed(entry, now_s)}
+        return np.array([entry in fixed for entry in entries], dtype=np.bool_)
+
+    def _disturbed(self) -> set[JobEntry]:
+        """The jobs of VMs with something under way, or that are awaited or may be where they were not seen."""
+        cluster, up = self.cluster, NodeCondition.UP
+        nodes, instances = cluster.nodes.values(), cluster.instances
+        found = [*cluster.actions.values(), *cluster.missing.values(), *cluster.left.values()]
+        busy = [vm for node in nodes for vm, status in node.vms.items() if status.busy]
+        busy += [vm for node in nodes for vm in node.under_way]
+        found += [instances[vm] for vm in busy if vm in instances]
+        for node in [node for node in nodes if node.condition is not up or not node.claimed.keys() <= node.vms.keys()]:
+            found += [one for vm, one in node.claimed.items() if node.condition is not up or vm not in node.vms]
+        if cluster.nodes_not_reported:
+            found += [one for one in instances.values() if one.sought]
+        return {one.job for one in found}
 
     def _instances(self, jobs: list[JobEntry], rows: dict[str, int]) -> InstanceColumns:
         where: list[int] = []

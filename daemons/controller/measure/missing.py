@@ -40,7 +40,8 @@ class Missing:
         self.unit_of_work.emit(now_s, "vm-left", instance.vm, where)
         flight = instance.in_flight
         if not instance.may_run_on and (flight is None or flight.node != node.name):
-            instance.left, instance.missed_s = where, now_s
+            self.cluster.lose(instance, where)
+            instance.missed_s = now_s
         self.unit_of_work.change(instance.job)
 
     def reported(self, node: NodeEntry, report: Report) -> None:
@@ -55,7 +56,7 @@ class Missing:
             del self.cluster.missing[vm]
             stranger = self._stranger(vm)
             if stranger and not instance.may_run_on:
-                instance.left = f"a VM of that name that is not ours runs on {stranger}"
+                self.cluster.lose(instance, f"a VM of that name that is not ours runs on {stranger}")
                 self.unit_of_work.change(instance.job)
             self.unit_of_work.enqueue(instance.job)
 

@@ -39,6 +39,7 @@ class Cluster:
         self.nodes_not_reported: set[str] = set()  # nodes from the store that have not told what is on them
         self.actions: dict[str, Instance] = {}
         self.missing: dict[str, Instance] = {}  # VMs that some node's word is awaited on
+        self.left: dict[str, Instance] = {}  # VMs that somebody else took away, and that were not seen since
         self.migrations = 0
         self.lengths = JobLengths()
         self.operation_times = OperationTimes()
@@ -85,6 +86,8 @@ class Cluster:
 
     def _restore(self, instance: Instance, record: InstanceRecord) -> None:
         instance.take_over(record)
+        if instance.left:
+            self.left[instance.vm] = instance
         instance.sought = instance.job.phase in WANTED and record.issued_attempt == instance.job.attempt
         for node in record.may_run_on:
             self.claim(instance, node)
@@ -98,6 +101,7 @@ class Cluster:
         for instance in entry.instances:
             self.instances.pop(instance.vm, None)
             self.missing.pop(instance.vm, None)
+            self.left.pop(instance.vm, None)
             self.adopted.pop(instance.vm, None)
         entry.instances = []
         self.active.pop(entry.job.name, None)
@@ -227,11 +231,17 @@ class Cluster:
         else:  # no rounding errors stay behind on an empty node
             node.committed_mib = node.committed_mhz = 0.0
 
+    def lose(self, instance: Instance, where: str) -> None:
+        """Note that somebody else took it away, nobody knows where to; `where`: what is known of that."""
+        instance.left = where
+        self.left[instance.vm] = instance
+
     def found(self, instance: Instance) -> None:
         """Note that it is known again where the VM is, or that it is nowhere."""
         instance.left = ""
         instance.awaited = set()
         self.missing.pop(instance.vm, None)
+        self.left.pop(instance.vm, None)
 
     def set_cpu(self, instance: Instance, cpu_mhz: float) -> None:
         """Note a VM's new allotment wherever it counts."""

@@ -6,8 +6,11 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
+
 from daemons.models.load_forecast import planned_mhz
 from daemons.values.settings import WebPlanning
+from shared.policy_api.snapshot import Floats
 from shared.values.web_app import FlowSample
 
 POINT_S = 60.0  # shorter ones tell of chance more than of load
@@ -15,19 +18,12 @@ POINTS_MAX = 64
 RECENT_S, RECENT_REQUESTS = 20.0, 1_000  # "now" is the last so many seconds, or requests if there were fewer
 
 
-@dataclass(slots=True)
-class _Point:
-    """Requests that came in `seconds` until `at_s`, by flow."""
+@dataclass(frozen=True, slots=True)
+class _Window:
+    """Requests that came in `seconds`, by flow."""
 
-    at_s: float
     seconds: float
-    offered: dict[str, int]
-
-    def add(self, at_s: float, seconds: float, offered: Mapping[str, int]) -> None:
-        """Take in what came next."""
-        self.at_s, self.seconds = at_s, self.seconds + seconds
-        for flow, count in offered.items():
-            self.offered[flow] = self.offered.get(flow, 0) + count
+    offered: Mapping[str, int]
 
     def load_mhz(self, works: Mapping[str, float]) -> float:
         """CPU that they take, with the work of a request of each flow in Mcycles."""
@@ -36,10 +32,13 @@ class _Point:
 
 @dataclass(slots=True)
 class LoadHistory:
-    """Of one application."""
+    """Of one application. Points, the last `POINTS_MAX` of about `POINT_S` each, are columns, float64[points]: when
+    each ended, its seconds, and the requests by flow; all of them are looked at between any two decisions."""
 
-    points: deque[_Point] = field(default_factory=lambda: deque(maxlen=POINTS_MAX))
-    recent: deque[_Point] = field(default_factory=deque)
+    at_s: Floats = field(default_factory=lambda: np.zeros(0))
+    seconds: Floats = field(default_factory=lambda: np.zeros(0))
+    offered: dict[str, Floats] = field(default_factory=dict)
+    recent: deque[_Window] = field(default_factory=deque)
     queued: dict[str, int] = field(default_factory=dict)
 
     def add(self, at_s: float, flows: Sequence[FlowSample]) -> None:
@@ -47,11 +46,14 @@ class LoadHistory:
         seconds = max(one.window_s for one in flows)
         offered = {one.flow: one.offered or one.served + one.rejected for one in flows}
         self.queued = {one.flow: one.queued for one in flows}
-        if not self.points or self.points[-1].seconds >= POINT_S * (1.0 - 1e-6):
-            self.points.append(_Point(at_s, seconds, dict(offered)))
-        else:
-            self.points[-1].add(at_s, seconds, offered)
-        self.recent.append(_Point(at_s, seconds, offered))
+        if not len(self.seconds) or self.seconds[-1] >= POINT_S * (1.0 - 1e-6):
+            self.at_s, self.seconds = _longer(self.at_s), _longer(self.seconds)
+            self.offered = {flow: _longer(counts) for flow, counts in self.offered.items() if counts.any()}
+        self.at_s[-1] = at_s
+        self.seconds[-1] += seconds
+        for flow, count in offered.items():
+            self.offered.setdefault(flow, np.zeros(len(self.at_s)))[-1] += count
+        self.recent.append(_Window(seconds, offered))
         while len(self.recent) > 1 and self._is_old():
             self.recent.popleft()
 
@@ -67,18 +69,28 @@ class LoadHistory:
         seconds = sum(one.seconds for one in self.recent)
         return sum(one.load_mhz(works) * one.seconds for one in self.recent) / seconds if self.recent else 0.0
 
-    def planned_mhz(self, app: str, works: Mapping[str, float], planning: WebPlanning) -> float:
+    def planned_mhz(
+        self, app: str, works: Mapping[str, float], planning: WebPlanning, quantile: float | None = None
+    ) -> float:
         """Return the load in MHz of `app` that a decision is to plan for: see `models.load_forecast`; what waits is to
-        be worked off beside it, and instances can use a part of their CPU only."""
-        if not self.points:
+        be worked off beside it, and instances can use a part of their CPU only. quantile: not that of the planning."""
+        if not len(self.at_s):
             return 0.0
-        now_s = self.points[-1].at_s
-        whole = [one for one in self.points if one.seconds >= RECENT_S]
-        ages = [now_s - one.at_s for one in whole]
-        loads = [one.load_mhz(works) for one in whole]
+        now_s = float(self.at_s[-1])
+        whole = len(self.at_s) - bool(self.seconds[-1] < RECENT_S)
+        asked_mcycles = np.zeros(len(self.at_s))
+        for flow, counts in self.offered.items():
+            asked_mcycles += counts * works.get(flow, 0.0)
+        ages, loads = now_s - self.at_s[:whole], asked_mcycles[:whole] / self.seconds[:whole]
         waiting = sum(count * works.get(flow, 0.0) for flow, count in self.queued.items())
         if planning.known_mhz is not None:
             planned = planning.known_mhz(app, now_s)
         else:
-            planned = planned_mhz(ages, loads, self.now_mhz(works), planning.horizon_s, planning.headroom_quantile)
+            quantile = planning.headroom_quantile if quantile is None else quantile
+            planned = planned_mhz(ages, loads, self.now_mhz(works), planning.horizon_s, quantile)
         return (planned + waiting / planning.work_off_s) / planning.usable_frac
+
+
+def _longer(column: Floats) -> Floats:
+    """The last values, and 0 for a point that begins."""
+    return np.append(column[1 - POINTS_MAX :], 0.0)

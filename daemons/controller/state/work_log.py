@@ -20,11 +20,13 @@ AT_ONCE_S = 1.0  # so near to each other two things are of the same time
 
 @dataclass(slots=True)
 class _Counter:
-    """Work of one instance in all lives: `total` at times."""
+    """Work of one instance in all lives: `total` at times. counted: the part of it that is in windows, up to the end of
+    the last sample that was put into one (None: there was none)."""
 
     attempt: int
     done_mcycles: float
     total: float = 0.0
+    counted: float | None = None
     at_s: deque[float] = field(default_factory=lambda: deque(maxlen=POINTS_MAX))
     totals: deque[float] = field(default_factory=lambda: deque(maxlen=POINTS_MAX))
 
@@ -49,6 +51,13 @@ class _Counter:
         part = (at_s - before_s) / (after_s - before_s)
         return self.totals[row - 1] + part * (self.totals[row] - self.totals[row - 1])
 
+    def count(self, since_s: float, until_s: float, follows: bool) -> float:
+        """Work done between two times. Where the first is the end of the sample before (`follows`), what its counter
+        told of only after that sample was closed belongs to this one."""
+        begun = self.counted if follows and self.counted is not None else self.until(since_s)
+        self.counted = max(begun, self.until(until_s))
+        return self.counted - begun
+
 
 @dataclass(frozen=True, slots=True)
 class _Answered:
@@ -66,6 +75,7 @@ class WorkLog:
         self._waiting: deque[_Answered] = deque(maxlen=POINTS_MAX)
         self._seconds = self._mcycles = 0.0
         self._served: dict[str, int] = {}
+        self._until_s: float | None = None  # of the last sample in a window
 
     def worked(self, vm: str, attempt: int, at_s: float, done_mcycles: float) -> None:
         """Take a reading of an instance's counter."""
@@ -94,8 +104,9 @@ class WorkLog:
         return found
 
     def _add(self, one: _Answered) -> WorkWindow | None:
+        follows, self._until_s = one.since_s == self._until_s, one.until_s
         counters = self._counters.values()
-        self._mcycles += sum(counter.until(one.until_s) - counter.until(one.since_s) for counter in counters)
+        self._mcycles += sum(counter.count(one.since_s, one.until_s, follows) for counter in counters)
         self._seconds += one.until_s - one.since_s
         for flow, count in one.served.items():
             self._served[flow] = self._served.get(flow, 0) + count

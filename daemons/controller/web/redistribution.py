@@ -4,8 +4,11 @@ back. Nothing is moved, suspended or stopped."""
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain
+from operator import attrgetter
+from typing import Any
 
 import numpy as np
 
@@ -15,17 +18,19 @@ from daemons.controller.state.jobs import JobEntry
 from daemons.controller.state.nodes import NodeEntry
 from daemons.controller.state.usage import unmanaged_mhz
 from daemons.controller.state.web_app import WebEntry
-from daemons.controller.web.snapshot import UNKNOWN, flow_columns, flow_now, web_columns
+from daemons.controller.web.snapshot import flow_columns, is_work_known, web_columns
 from daemons.decision.pipeline import shares_by_utility
 from daemons.models.level import JobDemand
 from daemons.models.load_forecast import headroom_quantile
-from daemons.models.redistribution import Running, Shared, outlook_of, redistribute
-from daemons.models.web_utility import AppUtility, app_utilities
+from daemons.models.redistribution import Curves, Running, Shared, outlook_of, redistribute
+from daemons.models.stages import JobStages, cycle_needs, finish_s, job_stages, left_mcycles
+from daemons.models.web_utility import AppColumns, AppUtility, app_utilities
 from daemons.values.settings import ControllerSettings
 from shared.base.errors import InvalidValue
 from shared.policy_api.decision import UNBOUNDED, Change, ChangeKind, Reason, ReasonCode
-from shared.values.jobs import Allotment, JobPhase
-from shared.values.nodes import NodeCondition
+from shared.policy_api.snapshot import Bools, Floats, Ints, StageColumns, stage_columns
+from shared.values.jobs import Allotment, Job, JobPhase
+from shared.values.nodes import Node, NodeCondition
 
 WORTH = 0.02  # by so much the smallest utility must rise
 RESIZED_FRAC = 0.01  # smaller changes of an allotment are not worth an action
@@ -33,28 +38,51 @@ LEAST_MHZ = 1.0
 FULL_FRAC = 0.95  # of what its instances can use: it is all in use
 ROOM_FRAC = 0.05  # of what an application has: less is not worth an action for a job that waits
 SETTLING = 0.5  # part of the way to another head-room that is gone at a time
-PHASES = (JobPhase.RUNNING, JobPhase.WAITING, JobPhase.SUSPENDED)
+RUNNING = JobPhase.RUNNING
+PHASES = (RUNNING, JobPhase.WAITING, JobPhase.SUSPENDED)
+_Demand = tuple[Floats, Floats, Floats, Floats, Floats]
 
 
-@dataclass(slots=True)
-class _Rows:
-    """What takes part, as it is gathered."""
+@dataclass(frozen=True, slots=True)
+class _Declared:
+    """What jobs declare, as columns: `stages` begin at the rows `first_stage` of these, int64[jobs + 1]."""
 
-    jobs: list[JobEntry] = field(default_factory=list)
-    demand: list[tuple[float, float, float, float, float]] = field(default_factory=list)
-    waiting: bool = False
-    row: list[int] = field(default_factory=list)
-    node: list[int] = field(default_factory=list)
-    count: list[int] = field(default_factory=list)
-    least: list[float] = field(default_factory=list)
-    most: list[float] = field(default_factory=list)
-    had: list[float] = field(default_factory=list)
-    replicas: list[JobEntry] = field(default_factory=list)
-    replica_app: list[int] = field(default_factory=list)
-    replica_node: list[int] = field(default_factory=list)
-    replica_most: list[float] = field(default_factory=list)
-    replica_had: list[float] = field(default_factory=list)
-    fixed_mhz: list[float] = field(default_factory=list)
+    jobs: Sequence[Job]
+    first_stage: Ints
+    stages: StageColumns
+    goal_s: Floats
+    start_s: Floats
+    instances: Ints
+    vcpus: Ints
+    importance: Floats
+
+
+@dataclass(frozen=True, slots=True)
+class _Instances:
+    """Instances that run where CPU is shared. `entries`: jobs, or instances of applications as jobs of their own; `of`:
+    the row of its entry, rising; `node`: the row of its node; `had_mhz`: what it has. int64[n], float64[n]."""
+
+    entries: Sequence[JobEntry]
+    declared: _Declared
+    of: Ints
+    node: Ints
+    had_mhz: Floats
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """What takes part. `demand`: a, b, r, tb and importance of `JobDemand` of each entry of `jobs`, of which some wait;
+    `most_mhz`, `least_mhz`: what an instance of each can use and needs. `app`: the row of the application of each entry
+    of `replicas`; `fixed_mhz`: CPU of those of each application that cannot be changed now."""
+
+    jobs: _Instances
+    demand: _Demand
+    most_mhz: Floats
+    least_mhz: Floats
+    waiting: bool
+    replicas: _Instances
+    app: Ints
+    fixed_mhz: Floats
 
 
 class Redistribution:
@@ -63,6 +91,7 @@ class Redistribution:
     def __init__(self, cluster: Cluster, settings: ControllerSettings, deciding: DecisionCycle) -> None:
         self._cluster, self._settings, self._deciding = cluster, settings, deciding
         self._by_utility = shares_by_utility(settings.placement)
+        self._jobs, self._replicas = _declared([]), _declared([])
 
     def needed(self) -> bool:
         """Return whether there is an application that it looks at."""
@@ -89,26 +118,31 @@ class Redistribution:
         vcpu_mhz = max((node.inventory.core_mhz for node in nodes if node.inventory), default=0.0)
         if vcpu_mhz <= 0.0:
             return []
-        rows = self._gather(nodes, apps, now_s)
-        if not rows.replicas:
+        found = self._gather(nodes, apps, now_s)
+        if not len(found.replicas.of):
             return []
         try:
             utilities = app_utilities(web_columns(apps), flow_columns(apps, self._settings.web_planning), vcpu_mhz)
-            running = self._running(nodes, rows, utilities)
-            now, then = outlook_of(running, np.array(rows.had), np.array(rows.replica_had)), redistribute(running)
+            running = _running(nodes, found, utilities)
+            columns = AppColumns(utilities)
+            curves = Curves(columns)
+            now = outlook_of(running, found.jobs.had_mhz, found.replicas.had_mhz, curves)
+            then = redistribute(running, curves)
         except (InvalidValue, ArithmeticError):
             return []
-        self._grow(rows, apps, utilities, then)
-        for web, utility in zip(apps, utilities, strict=True):
-            self._set_headroom(web, utility.best - then.level)
-        if _least(then) < _least(now) + WORTH and not self._makes_room(rows, then):
+        self._grow(running, apps, then)
+        for web, best in zip(apps, columns.best.tolist(), strict=True):
+            self._set_headroom(web, best - then.level)
+        makes_room = self._makes_room(found, then)
+        if not makes_room and _least(then) - _least(now) < WORTH:
             return []
-        return self._resized(rows, then, _least(now), _least(then))
+        reason = Reason(ReasonCode.LOAD, (("utility", _least(then)), ("before", _least(now))))
+        return _resized(found.jobs, then.mhz, found.replicas, then.replica_mhz, reason)
 
-    def _makes_room(self, rows: _Rows, then: Shared) -> bool:
+    def _makes_room(self, found: _Found, then: Shared) -> bool:
         """Whether a job that waits gets room that is worth an action; it is started where it finds it."""
-        had = sum(rows.replica_had)
-        makes = rows.waiting and float(then.replica_mhz.sum()) < (1.0 - ROOM_FRAC) * had
+        had_mhz = float(found.replicas.had_mhz.sum())
+        makes = found.waiting and float(then.replica_mhz.sum()) < (1.0 - ROOM_FRAC) * had_mhz
         self._deciding.unit_of_work.place = self._deciding.unit_of_work.place or makes
         return makes
 
@@ -119,10 +153,10 @@ class Redistribution:
         before = web.headroom_quantile
         web.headroom_quantile = wanted if before is None else before + SETTLING * (wanted - before)
 
-    def _grow(self, rows: _Rows, apps: Sequence[WebEntry], utilities: Sequence[AppUtility], then: Shared) -> None:
+    def _grow(self, running: Running, apps: Sequence[WebEntry], then: Shared) -> None:
         """Ask for more instances where those that run have all that they can use, it is not enough, and one more would
         help."""
-        of, most, largest = np.array(rows.replica_app), np.array(rows.replica_most), np.zeros(len(apps))
+        of, most, largest = running.replica_app, running.replica_most_mhz, np.zeros(len(apps))
         np.maximum.at(largest, of, most)
         all_mhz, given_mhz = (np.bincount(of, values, len(apps)).tolist() for values in (most, then.replica_mhz))
         for at, web in enumerate(apps):
@@ -130,7 +164,7 @@ class Redistribution:
             wanted = self._cluster.replicas_wanted(web.app.name)
             if not full or wanted >= web.app.max_instances or then.utilities[at] >= then.level - WORTH:
                 continue
-            if float(utilities[at].utility(given_mhz[at] + largest.item(at))) >= then.utilities[at] + WORTH:
+            if float(running.apps[at].utility(given_mhz[at] + largest.item(at))) >= then.utilities[at] + WORTH:
                 web.grown = wanted + max(1, wanted // 4)
                 self._deciding.unit_of_work.place = True
 
@@ -138,109 +172,170 @@ class Redistribution:
     def _is_shared(node: NodeEntry) -> bool:
         return node.inventory is not None and node.condition is NodeCondition.UP and not node.environment
 
-    def _gather(self, nodes: Sequence[NodeEntry], apps: Sequence[WebEntry], now_s: float) -> _Rows:
-        rows, found = {node.name: at for at, node in enumerate(nodes)}, _Rows()
+    def _gather(self, nodes: Sequence[NodeEntry], apps: Sequence[WebEntry], now_s: float) -> _Found:
+        """O(nodes + active jobs + their instances)."""
         of_app = {web.app.name: at for at, web in enumerate(apps)}
-        found.fixed_mhz = [0.0] * len(apps)
-        fixed = self._deciding.builder.is_fixed
-        for entry in self._cluster.active.values():
-            job = entry.job
-            if entry.phase not in PHASES or entry.awaits or job.environment:
-                continue
-            places = [rows.get(allotment.node, -1) for allotment in entry.allotments]
-            free = entry.phase is JobPhase.RUNNING and bool(places) and min(places) >= 0 and not fixed(entry, now_s)
-            if job.app:
-                if free and job.app in of_app:
-                    found.replicas.append(entry)
-                    found.replica_app.append(of_app[job.app])
-                    found.replica_node.append(places[0])
-                    found.replica_most.append(self._most_mhz(entry, nodes[places[0]]))
-                    found.replica_had.append(entry.allotments[0].cpu_mhz)
-                elif entry.released and job.app in of_app:
-                    found.fixed_mhz[of_app[job.app]] += entry.allotments[0].cpu_mhz if entry.allotments else 0.0
-                continue
-            if entry.adopted:
-                continue
-            left = max(0.0, job.work_mcycles - entry.done_mcycles)
-            goal_s = math.inf if job.goal_s is None else job.goal_s
-            if not left and entry.phase is JobPhase.RUNNING:
-                free = False  # it needs more than was declared, and nobody knows how much
-            if not free and entry.phase is JobPhase.RUNNING:
-                left = 0.0  # it keeps what it has
-            span_s = goal_s - job.desired_start_s
-            found.demand.append((job.instances * left, goal_s - now_s, span_s, left / job.max_mhz, job.importance))
-            if entry.phase is not JobPhase.RUNNING:
-                found.waiting = found.waiting or now_s >= max(entry.not_before_s, job.desired_start_s)
-            if not free:
-                continue
-            found.jobs.append(entry)
-            for place, allotment in zip(places, entry.allotments, strict=True):
-                found.row.append(len(found.demand) - 1)
-                found.node.append(place)
-                found.count.append(job.instances)
-                found.least.append(max(job.min_mhz, LEAST_MHZ))
-                found.most.append(self._most_mhz(entry, nodes[place]))
-                found.had.append(allotment.cpu_mhz)
-        return found
-
-    @staticmethod
-    def _most_mhz(entry: JobEntry, node: NodeEntry) -> float:
-        return entry.job.speed_on_mhz(node.inventory) if node.inventory is not None else 0.0
-
-    def _running(self, nodes: Sequence[NodeEntry], rows: _Rows, apps: Sequence[AppUtility]) -> Running:
-        held = np.array([node.wanted_mhz + unmanaged_mhz(node) for node in nodes])
-        node, replica_node = np.array(rows.node, dtype=np.int64), np.array(rows.replica_node, dtype=np.int64)
-        had, replica_had = np.array(rows.had), np.array(rows.replica_had)
-        held -= np.bincount(node, had, len(nodes)) + np.bincount(replica_node, replica_had, len(nodes))
-        cpu = np.array([node.inventory.cpu_mhz if node.inventory else 0.0 for node in nodes])
-        columns = zip(*rows.demand, strict=True) if rows.demand else [()] * 5
-        a, b, r, tb, importance = (np.array(column) for column in columns)
-        return Running(
-            np.maximum(cpu - held, 0.0),
-            np.array(rows.row, dtype=np.int64),
-            node,
-            count=np.array(rows.count, dtype=np.int64),
-            least_mhz=np.array(rows.least),
-            most_mhz=np.maximum(np.array(rows.most), np.array(rows.least)),
-            replica_app=np.array(rows.replica_app, dtype=np.int64),
-            replica_node=replica_node,
-            replica_least_mhz=np.full(len(rows.replicas), LEAST_MHZ),
-            replica_most_mhz=np.maximum(np.array(rows.replica_most), LEAST_MHZ),
-            demand=JobDemand(a, b, r, tb, None if (importance == 1.0).all() else importance),
-            apps=apps,
-            fixed_mhz=np.array(rows.fixed_mhz),
-            waiting=rows.waiting,
+        active = [
+            entry
+            for entry in self._cluster.active.values()
+            if entry.phase in PHASES and not (entry.awaits or entry.job.environment)
+        ]
+        jobs = [entry for entry in active if not (entry.job.app or entry.adopted)]
+        replicas = [entry for entry in active if entry.job.app in of_app]
+        fixed = self._deciding.builder.are_fixed([*jobs, *replicas], now_s)
+        rows = {node.name: at for at, node in enumerate(nodes)}
+        runs = np.array([entry.phase is RUNNING for entry in jobs], dtype=np.bool_)
+        self._jobs, self._replicas = _declared_by(jobs, self._jobs), _declared_by(replicas, self._replicas)
+        placed, free = _placed(jobs, self._jobs, runs & ~fixed[: len(jobs)], rows)
+        stages = _stages(jobs, self._jobs)
+        left = left_mcycles(stages)
+        free &= left > 0.0  # what needs more than was declared keeps what it has: nobody knows how much it needs
+        left[runs & ~free] = 0.0
+        needs = cycle_needs(stages, self._settings.decide_s)  # as a cycle's decision takes it
+        app = np.array([of_app[entry.job.app] for entry in replicas], dtype=np.int64)
+        replicas_run = np.array([entry.phase is RUNNING for entry in replicas], dtype=np.bool_)
+        replicas_placed, replicas_free = _placed(replicas, self._replicas, replicas_run & ~fixed[len(jobs) :], rows)
+        kept = _taken(replicas_placed, ~replicas_free & _column(replicas, "released", np.bool_))
+        others = [jobs[row] for row in np.flatnonzero(~runs).tolist()]
+        return _Found(
+            _taken(placed, free),
+            _demand(self._jobs, left, np.where(left > 0.0, finish_s(stages), 0.0), now_s),
+            most_mhz=needs.req_mhz,
+            least_mhz=needs.min_mhz,
+            waiting=any(now_s >= max(entry.not_before_s, entry.job.desired_start_s) for entry in others),
+            replicas=_taken(replicas_placed, replicas_free),
+            app=app,
+            fixed_mhz=np.bincount(app[kept.of], kept.had_mhz, len(apps)).astype(np.float64),
         )
 
-    def _resized(self, rows: _Rows, shared: Shared, was: float, least: float) -> list[Change]:
-        """Changes where they are worth an action: first those that make room."""
-        given, replicas = shared.mhz.tolist(), shared.replica_mhz.tolist()
-        changes: list[tuple[float, Change]] = []
-        reason = Reason(ReasonCode.LOAD, (("utility", least), ("before", was)))
-        at = 0
-        for entry in rows.jobs:
-            each = given[at : at + len(entry.allotments)]
-            at += len(entry.allotments)
-            self._add(changes, entry, each, reason)
-        for entry, mhz in zip(rows.replicas, replicas, strict=True):
-            self._add(changes, entry, [mhz], reason)
-        return [change for _, change in sorted(changes, key=lambda one: one[0])]
 
-    @staticmethod
-    def _add(changes: list[tuple[float, Change]], entry: JobEntry, mhz: Sequence[float], reason: Reason) -> None:
-        had = [allotment.cpu_mhz for allotment in entry.allotments]
-        if all(abs(new - old) <= RESIZED_FRAC * max(old, 1.0) for new, old in zip(mhz, had, strict=True)):
-            return
-        allotments = tuple(
-            Allotment(allotment.node, max(new, LEAST_MHZ)) for allotment, new in zip(entry.allotments, mhz, strict=True)
-        )
-        change = Change(entry.job.name, entry.revision, ChangeKind.RESIZE, allotments, reason)
-        changes.append((sum(mhz) - sum(had), change))
+def _column(rows: Sequence[JobEntry | Job | Allotment | Node], name: str, kind: type[np.generic] = np.float64) -> Any:
+    """What all rows have of that name, dotted where it is of a part of theirs."""
+    return np.fromiter(map(attrgetter(name), rows), kind, len(rows))
+
+
+def _declared_by(entries: Sequence[JobEntry], last: _Declared) -> _Declared:
+    """What they declare: nothing is looked at again while they are the same jobs as the last time, as these never
+    change. Most of the time of gathering is waiting for memory."""
+    jobs = [*map(attrgetter("job"), entries)]
+    return last if jobs == last.jobs else _declared(jobs)
+
+
+def _declared(jobs: Sequence[Job]) -> _Declared:
+    by_job = [job.stages for job in jobs]
+    first_stage = np.zeros(len(jobs) + 1, dtype=np.int64)
+    np.cumsum([*map(len, by_job)], out=first_stage[1:])
+    goal_s = [math.inf if job.goal_s is None else job.goal_s for job in jobs]
+    return _Declared(
+        jobs,
+        first_stage,
+        stage_columns([*chain.from_iterable(by_job)]),
+        goal_s=np.array(goal_s, dtype=np.float64),
+        start_s=_column(jobs, "desired_start_s"),
+        instances=_column(jobs, "instances", np.int64),
+        vcpus=_column(jobs, "vcpus", np.int64),
+        importance=_column(jobs, "importance"),
+    )
+
+
+def _placed(
+    entries: Sequence[JobEntry], declared: _Declared, movable: Bools, rows: Mapping[str, int]
+) -> tuple[_Instances, Bools]:
+    """All instances that have a node, and whether each of the entries may be changed: those that are `movable` and run
+    on these nodes only."""
+    by_entry = [*map(attrgetter("allotments"), entries)]
+    allotments, counts = [*chain.from_iterable(by_entry)], np.fromiter(map(len, by_entry), np.int64, len(entries))
+    node = np.array([rows.get(allotment.node, -1) for allotment in allotments], dtype=np.int64)
+    of = np.repeat(np.arange(len(entries)), counts)
+    elsewhere = np.bincount(of[node < 0], minlength=len(entries)) > 0
+    placed = _Instances(entries, declared, of, node, _column(allotments, "cpu_mhz"))
+    return placed, movable & (counts > 0) & ~elsewhere
+
+
+def _taken(placed: _Instances, which: Bools) -> _Instances:
+    """The instances of some of the entries."""
+    taken = which[placed.of]
+    return replace(placed, of=placed.of[taken], node=placed.node[taken], had_mhz=placed.had_mhz[taken])
+
+
+def _stages(entries: Sequence[JobEntry], declared: _Declared) -> JobStages:
+    done = [e.instances[0].done_mcycles if len(e.instances) == 1 else e.done_mcycles for e in entries]
+    stages = declared.stages
+    return job_stages(
+        np.array(done, dtype=np.float64),
+        declared.first_stage,
+        stages.work_mcycles,
+        max_mhz=stages.max_mhz,
+        min_mhz=stages.min_mhz,
+        memory_mib=stages.memory_mib,
+    )
+
+
+def _demand(declared: _Declared, left_mcycles: Floats, best_s: Floats, now_s: float) -> _Demand:
+    """a, b, r, tb and importance, see `JobDemand`."""
+    goal_s, span_s = declared.goal_s - now_s, declared.goal_s - declared.start_s
+    return declared.instances * left_mcycles, goal_s, span_s, best_s, declared.importance
+
+
+def _running(nodes: Sequence[NodeEntry], found: _Found, apps: Sequence[AppUtility]) -> Running:
+    """What runs as the model takes it. Raises `InvalidValue` for figures that it does not take."""
+    jobs, replicas = found.jobs, found.replicas
+    inventories = [node.inventory for node in nodes if node.inventory is not None]
+    core_mhz, cpu_mhz = _column(inventories, "core_mhz"), _column(inventories, "cpu_mhz")
+    held_mhz = np.array([node.wanted_mhz + unmanaged_mhz(node) for node in nodes])
+    held_mhz -= np.bincount(jobs.node, jobs.had_mhz, len(nodes)) + np.bincount(
+        replicas.node, replicas.had_mhz, len(nodes)
+    )
+
+    def usable_mhz(instances: _Instances, wanted_mhz: Floats) -> Floats:
+        """What each can use: see `Job.speed_on_mhz`."""
+        vcpus = instances.declared.vcpus[instances.of]
+        most_mhz: Floats = np.minimum(vcpus * core_mhz[instances.node], cpu_mhz[instances.node])
+        return np.minimum(wanted_mhz[instances.of], most_mhz)
+
+    a, b, r, tb, importance = found.demand
+    least_mhz = np.maximum(found.least_mhz, LEAST_MHZ)[jobs.of]
+    replica_mhz = replicas.declared.stages.max_mhz  # an instance of an application is a job of one stage
+    return Running(
+        np.maximum(cpu_mhz - held_mhz, 0.0),
+        jobs.of,
+        jobs.node,
+        count=jobs.declared.instances[jobs.of],
+        least_mhz=least_mhz,
+        most_mhz=np.maximum(usable_mhz(jobs, found.most_mhz), least_mhz),
+        replica_app=found.app[replicas.of],
+        replica_node=replicas.node,
+        replica_least_mhz=np.full(len(replicas.of), LEAST_MHZ),
+        replica_most_mhz=np.maximum(usable_mhz(replicas, replica_mhz), LEAST_MHZ),
+        demand=JobDemand(a, b, r, tb, None if (importance == 1.0).all() else importance),
+        apps=apps,
+        fixed_mhz=found.fixed_mhz,
+        waiting=found.waiting,
+    )
+
+
+def _resized(jobs: _Instances, mhz: Floats, replicas: _Instances, replica_mhz: Floats, reason: Reason) -> list[Change]:
+    """Changes where they are worth an action: first those that make room. O(instances), numpy but for the changes."""
+    entries = [*jobs.entries, *replicas.entries]
+    of = np.concatenate([jobs.of, replicas.of + len(jobs.entries)])
+    had_mhz, given_mhz = np.concatenate([jobs.had_mhz, replicas.had_mhz]), np.concatenate([mhz, replica_mhz])
+    differs = ~(np.abs(given_mhz - had_mhz) <= RESIZED_FRAC * np.maximum(had_mhz, 1.0))
+    more_mhz = np.bincount(of, given_mhz, len(entries)) - np.bincount(of, had_mhz, len(entries))
+    rows = np.flatnonzero(np.bincount(of, differs, len(entries)))
+    rows = rows[np.argsort(more_mhz[rows], kind="stable")]
+    begins = np.searchsorted(of, rows).tolist()
+    given = np.maximum(given_mhz, LEAST_MHZ).tolist()
+    changes, resize = [], ChangeKind.RESIZE
+    for row, begin in zip(rows.tolist(), begins, strict=True):
+        entry = entries[row]
+        allotments = tuple([Allotment(had.node, given[at]) for at, had in enumerate(entry.allotments, begin)])
+        changes.append(Change(entry.job.name, entry.revision, resize, allotments, reason))
+    return changes
 
 
 def _is_known(web: WebEntry) -> bool:
     """Whether it was measured, and the work of its requests is declared or was estimated."""
-    return bool(web.samples) and all(flow_now(web, flow).profile != UNKNOWN for flow in web.app.flows)
+    return bool(web.samples) and all(is_work_known(web, flow) for flow in web.app.flows)
 
 
 def _least(shared: Shared) -> float:

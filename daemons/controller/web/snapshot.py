@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -47,6 +47,11 @@ def flow_now(web: WebEntry, flow: Flow) -> FlowNow:
     return FlowNow(rate_per_s, _cautious_mcycles(web.app, flow, rate_per_s), UNKNOWN)
 
 
+def is_work_known(web: WebEntry, flow: Flow) -> bool:
+    """Return whether the work of a flow's requests is declared or was estimated."""
+    return flow.work_mcycles is not None or flow.name in web.estimates
+
+
 def _cautious_mcycles(app: WebApp, flow: Flow, rate_per_s: float) -> float:
     most_mhz = app.max_instances * app.max_mhz / len(app.flows)
     if flow.throughput_per_s is not None:
@@ -71,14 +76,11 @@ def web_columns(apps: list[WebEntry], at_cycle: bool = True) -> WebColumns:
     )
 
 
-def load_mhz(web: WebEntry, planning: WebPlanning | None) -> float:
-    """Return the load in MHz that is to be planned for, or that of now where nothing is planned."""
-    works = {flow.name: flow_now(web, flow).work_mcycles for flow in web.app.flows}
+def _load_mhz(web: WebEntry, works: Mapping[str, float], planning: WebPlanning | None) -> float:
+    """The load in MHz that is to be planned for, or that of now where nothing is planned."""
     if planning is None:
         return web.load.now_mhz(works)
-    if web.headroom_quantile is not None:
-        planning = replace(planning, headroom_quantile=web.headroom_quantile)
-    return web.load.planned_mhz(web.app.name, works, planning)
+    return web.load.planned_mhz(web.app.name, works, planning, web.headroom_quantile)
 
 
 def flow_columns(apps: list[WebEntry], planning: WebPlanning | None = None) -> FlowColumns:
@@ -87,9 +89,10 @@ def flow_columns(apps: list[WebEntry], planning: WebPlanning | None = None) -> F
     if not apps:
         return NO_FLOWS
     rows = [(row, flow, flow_now(web, flow)) for row, web in enumerate(apps) for flow in web.app.flows]
-    loads = _floats([0.0] * len(apps))
-    for row, web in enumerate(apps):
-        loads[row] = load_mhz(web, planning)
+    works: list[dict[str, float]] = [{} for _ in apps]
+    for row, flow, now in rows:
+        works[row][flow.name] = now.work_mcycles
+    loads = _floats([_load_mhz(web, each, planning) for web, each in zip(apps, works, strict=True)])
     flows = [flow for _, flow, _ in rows]
     work = _floats([now.work_mcycles for _, _, now in rows])
     fitted = [now.work_mcycles if flow.c_mhz_s is None else flow.c_mhz_s for _, flow, now in rows]

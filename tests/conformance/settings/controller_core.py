@@ -220,6 +220,16 @@ def _predictions(harness: Recorded) -> list[Any]:
     return found
 
 
+def learnt(given: Given) -> object:
+    """Jobs whose starts take 20 s, again and again: how long a start is taken to be."""
+    harness = led(given)
+    for number in range(12):
+        submit(harness, job(f"j{number}", memory_mib=100))
+        harness.wait(20.0, NODES)
+        harness.obey()
+    return harness.ask(Query("q", "operations")).data["operations"]
+
+
 def busy_shop(given: Given) -> object:
     """A job with a goal beside an application of which ever more is asked: what CPU both are to have."""
     harness = led(given, ("n1",))
@@ -328,4 +338,5 @@ TABLE: tuple[Row, ...] = (
         },
         SHARES,
     ),
+    *shown_by(learnt, {"operation_costs.learn": (True, False)}, SHARES),
 )

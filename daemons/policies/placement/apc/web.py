@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import numpy as np
 from scipy.optimize import brentq  # type: ignore[import-untyped]  # scipy has no types of its own
@@ -19,7 +19,7 @@ from daemons.policies.placement.apc.problem import LEAST_MHZ, RUNNING, SLACK, Pr
 from daemons.policies.placement.apc.rules import misplaced
 from daemons.policies.placement.apc.state import State
 from shared.base.errors import InvalidValue
-from shared.policy_api.snapshot import Floats, Snapshot
+from shared.policy_api.snapshot import Floats, Snapshot, take_rows
 
 _LOW = -1e9  # lower than any utility that matters
 _ROUNDS = 12
@@ -97,18 +97,7 @@ def _model(snapshot: Snapshot, app: int, vcpu_mhz: float) -> AppUtility | None:
     """One application alone; None if its figures are not sound."""
     flows = snapshot.flows
     mine = (flows.app == app).nonzero()[0]
-    alone = replace(
-        flows,
-        names=tuple(flows.names[row] for row in mine.tolist()),
-        model=tuple(flows.model[row] for row in mine.tolist()),
-        **{
-            name: getattr(flows, name)[mine]
-            for name in (
-                *("app", "goal", "percentile", "throughput", "t_min_s", "c_mhz_s", "load_mhz"),
-                *("rate_per_s", "work_mcycles"),
-            )
-        },
-    )
+    alone = take_rows(flows, mine)
     try:
         model: AppUtility = app_utilities(snapshot.web, alone, vcpu_mhz)[app]
     except (InvalidValue, ArithmeticError):

@@ -55,3 +55,18 @@ def test_the_quantile_is_exceeded_as_often_as_it_says(quantile: float, exceeded:
 def test_a_quantile_that_is_none_is_refused(quantile: float) -> None:
     with pytest.raises(InvalidValue):
         planned_mhz((), (), 0.0, 60.0, quantile)
+
+
+def test_samples_of_one_moment_are_no_line() -> None:
+    """Seed 72: several windows that a controller was told at once."""
+    assert planned_mhz([0.0] * 5, [100.0, 101.0, 99.0, 100.0, 100.0], 100.0, 60.0, 0.5) == pytest.approx(
+        100.0, rel=0.01
+    )
+    assert math.isfinite(planned_mhz([30.0] * 6, [0.0] * 6, 0.0, 60.0, 0.9))
+
+
+def test_what_was_measured_long_ago_is_still_a_load() -> None:
+    """A month without measurements, in which every weight by age alone is 0."""
+    month_s = 30.0 * 86_400.0
+    planned = planned_mhz([month_s, month_s + 60.0], [100.0, 110.0], 0.0, 60.0, 0.5)
+    assert planned == pytest.approx(105.0, rel=0.01)

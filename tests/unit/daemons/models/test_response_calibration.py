@@ -18,7 +18,8 @@ MHZ = 1_500.0
 
 def after(count: int, times: float, flow: FlowUtility = FLOW, mhz: float = MHZ, answered: int = 500) -> ResponseFactor:
     """Windows of 20 s in which requests take so many times as long as the model says."""
-    response_s = flow.t_min_s + times * (float(flow.response_s(mhz)) - flow.t_min_s)
+    t_min_s = float(flow.t_min_s)
+    response_s = t_min_s + times * (float(flow.response_s(mhz)) - t_min_s)
     factor = ResponseFactor()
     for _ in range(count):
         factor = observed(factor, flow, mhz, response_s, 20.0, answered)

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from daemons.controller.state.load_history import LoadHistory
+from daemons.controller.state.load_history import POINT_S, POINTS_MAX, RECENT_S, LoadHistory
+from daemons.models.load_forecast import planned_mhz
 from daemons.values.settings import WebPlanning
 from shared.values.web_app import FlowSample
+from tests.extent import examples
 
 WORKS = {"browse": 10.0, "buy": 50.0}
 AS_IT_IS = WebPlanning(headroom_quantile=0.5, horizon_s=60.0, work_off_s=10.0, usable_frac=1.0)
@@ -75,5 +79,38 @@ def test_memory_is_bounded() -> None:
     history = LoadHistory()
     for number in range(20_000):
         said(history, 20.0 * (number + 1), 1)
-    assert len(history.points) <= 64
+    assert len(history.at_s) == len(history.seconds) == len(history.offered["browse"]) <= 64
     assert len(history.recent) <= 4
+
+
+def test_a_flow_that_nobody_asks_for_any_more_is_forgotten() -> None:
+    history = LoadHistory()
+    said(history, 20.0, 1, 1)
+    for number in range(2 * POINTS_MAX):
+        history.add(60.0 * (number + 2), (FlowSample("browse", 60.0, offered=1),))
+    assert {*history.offered} == {"browse"}
+
+
+@settings(max_examples=examples(100))
+@given(
+    samples=st.lists(
+        st.tuples(st.sampled_from((5.0, 20.0, 45.0, 60.0, 90.0)), st.integers(0, 9_000), st.integers(0, 500)),
+        min_size=1,
+        max_size=3 * POINTS_MAX,
+    )
+)
+def test_what_is_planned_for_is_that_of_plain_loops(samples: list[tuple[float, int, int]]) -> None:
+    history, now_s = LoadHistory(), 0.0
+    points: list[list[float]] = []
+    for seconds, browse, buy in samples:
+        now_s += seconds
+        history.add(now_s, (FlowSample("browse", seconds, browse), FlowSample("buy", seconds, buy)))
+        if not points or points[-1][1] >= POINT_S:
+            points.append([now_s, 0.0, 0, 0])
+        points[-1] = [now_s, points[-1][1] + seconds, points[-1][2] + browse, points[-1][3] + buy]
+    whole = [point for point in points[-POINTS_MAX:] if point[1] >= RECENT_S]
+    loads = [(browse * 10.0 + buy * 50.0) / seconds for _, seconds, browse, buy in whole]
+
+    found = history.planned_mhz("shop", WORKS, AS_IT_IS)
+
+    assert found == planned_mhz([now_s - at_s for at_s, *_ in whole], loads, history.now_mhz(WORKS), 60.0, 0.5)

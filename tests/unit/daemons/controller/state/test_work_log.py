@@ -21,6 +21,29 @@ def test_counters_that_are_read_at_other_times_are_brought_to_those_of_the_reque
     assert [(one.flow, one.served) for one in window.served] == [("browse", 70)]
 
 
+@pytest.mark.parametrize("lag_s", [0.0, 0.3, 0.6, 0.9])
+def test_no_work_is_lost_where_counters_are_read_shortly_before_each_sample(lag_s: float) -> None:
+    """Given an instance of 5 Mcycles a second, whose counter is read a moment before each sample of a second, then
+    windows have all of its work but that of the last moment."""
+    log, windows = WorkLog(), []
+    log.worked("a", 1, 0.0 - lag_s, 0.0)
+    for second in range(1, 601):
+        log.worked("a", 1, second - lag_s, 5.0 * second)
+        log.answered(second - 1.0, float(second), {"browse": 10}, 1)
+        windows += log.windows(["a"])
+    assert sum(window.seconds for window in windows) == pytest.approx(600.0)
+    assert sum(window.used_mcycles for window in windows) == pytest.approx(3_000.0, abs=5.0)
+
+
+def test_work_between_samples_that_do_not_follow_each_other_is_in_no_window() -> None:
+    log = WorkLog()
+    for at_s in (0.0, 60.0, 120.0, 180.0):
+        log.worked("a", 1, at_s, 5.0 * at_s)
+    log.answered(0.0, 60.0, {"browse": 10}, 1)
+    log.answered(120.0, 180.0, {"browse": 10}, 1)
+    assert [window.used_mcycles for window in log.windows(["a"])] == [300.0, 300.0]
+
+
 def test_a_window_waits_until_every_instance_has_been_heard_of_since() -> None:
     log = WorkLog()
     for vm in ("a", "b"):

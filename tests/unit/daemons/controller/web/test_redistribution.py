@@ -12,7 +12,7 @@ from shared.ports import effects as fx
 from shared.protocol import topology
 from shared.protocol.messages import WebReport
 from shared.protocol.operator_messages import SubmitJob, SubmitWeb
-from shared.values.jobs import Job, Stage
+from shared.values.jobs import Job, JobPhase, Stage
 from shared.values.web_app import Flow, FlowSample, ModelForm, WebApp
 from tests.support.controller_harness import ControllerHarness
 
@@ -121,3 +121,25 @@ def test_nothing_is_done_while_deciding_is_paused(desk: ControllerHarness) -> No
     asked(desk, 100)
     desk.wait(2 * ADJUST_S, ("n1",))
     assert mhz(desk) == before
+
+
+def test_a_job_that_waits_is_started_in_the_room_that_is_made_although_no_job_runs() -> None:
+    """Given an application that has all CPU, when a job comes and nothing with a goal runs, then it is started at once:
+    both levels were so far down that their difference was lost in a float."""
+    desk = ControllerHarness(("n1",), placement=PolicyChoice("apc")).lead()
+    app = WebApp("shop", (FLOW,), 500, max_mhz=4_000.0, min_instances=1, max_instances=1, vcpus=4)
+    assert desk.ask(SubmitWeb("s", app)).done
+    desk.obey()
+    asked(desk, 20)
+    desk.wait(901.0, ("n1",))
+    desk.obey()
+    assert desk.controller.cluster.active["shop#0"].allotments[0].cpu_mhz == pytest.approx(4_000.0)
+    stages = (Stage(4e6, 4_000.0, memory_mib=500),)
+    assert desk.ask(
+        SubmitJob("j", Job("late", stages, desired_start_s=desk.now_s, goal_s=desk.now_s + 3_600.0, vcpus=4))
+    ).done
+    desk.obey()
+    asked(desk, 20)
+    desk.wait(2 * ADJUST_S, ("n1",))
+    desk.obey()
+    assert desk.controller.cluster.active["late"].phase is JobPhase.RUNNING

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any
 
 import numpy as np
 import pytest
 
 from daemons.policies.placement.apc import Apc
-from daemons.policies.placement.apc.web import filled
+from daemons.policies.placement.apc.params import Params
+from daemons.policies.placement.apc.problem import problem_of
+from daemons.policies.placement.apc.web import apps_of, filled
 from shared.policy_api.decision import Change, ChangeKind, PlacementDecision, ReasonCode
 from shared.policy_api.snapshot import FlowColumns, Snapshot, WebColumns, WorkloadState
 from shared.values.web_app import ModelForm
@@ -186,3 +188,21 @@ def test_the_fewest_instances_start_between_cycles_where_cpu_is_idle() -> None:
     roomy = _seen(nodes, [*busy, *(_replica(index) for index in range(3))], least=2, at_cycle=False)
     given = {name: change.allotments[0] for name, change in _changes(_decide(roomy)).items()}
     assert {name: one.node for name, one in given.items()} == {"web#0": "n2", "web#1": "n1"}
+
+
+def test_an_application_beside_one_without_figures_keeps_its_own_response_factor() -> None:
+    """Each is modelled alone then, and with all its columns."""
+    one = _seen([NODE], [_replica(0)])
+    both: dict[str, Any] = {
+        name: np.tile(column, 2) if isinstance(column, np.ndarray) else column * 2
+        for name, column in ((each.name, getattr(one.flows, each.name)) for each in fields(FlowColumns))
+    }
+    flows = FlowColumns(**both)
+    flows = replace(
+        flows, app=np.array([0, 1]), c_mhz_s=np.array([np.nan, 500.0]), response_factor=np.array([1.0, 2.0])
+    )
+    web = WebColumns(("bad", "good"), *(np.tile(getattr(one.web, each.name), 2) for each in fields(WebColumns)[1:]))
+    bad, good = (app.utility for app in apps_of(problem_of(replace(one, web=web, flows=flows), Params())))
+    assert bad is None
+    assert good is not None
+    assert good.flows[0].tail == 2.0
