@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from dataclasses import replace
 from typing import Any
 
 from daemons.policies.provisioning.outlay import period_price
@@ -30,10 +32,26 @@ class Memory:
         kept = self._find(self._before, window)
         price = period_price(snapshot, window, kept["price"] if kept else None)
         self._now.append({"window": window.name, "deadline_s": self._deadline_s(window), "price": price, "fewer": -1})
-        for key in ("risk", "since"):
+        for key in ("risk", "since", "deploy_s", "remove_s"):
             if kept is not None and key in kept:
                 self._now[-1][key] = kept[key]
         return price
+
+    def with_times(self, window: WindowView) -> WindowView:
+        """The window with the times that its nodes take to come and go as they were first known in its period, to come
+        longer where that was learnt since: else every node that goes would have its tables computed again."""
+        kept = self._find(self._now, window)
+        if kept is None:
+            return window
+        deploy_s, remove_s = kept.get("deploy_s"), kept.get("remove_s")
+        found = replace(
+            window,
+            deploy_s=max(deploy_s, window.deploy_s) if isinstance(deploy_s, float) else float(window.deploy_s),
+            remove_s=remove_s if isinstance(remove_s, float) else float(window.remove_s),
+        )
+        if math.isfinite(found.deploy_s) and math.isfinite(found.remove_s):
+            kept["deploy_s"], kept["remove_s"] = found.deploy_s, found.remove_s
+        return found
 
     def since(self, window: WindowView, problem: str) -> int:
         """The interval in which a problem of the window's period, by its digest, was first seen: tables of it need to

@@ -187,7 +187,7 @@ def observed_windows(snapshot: Snapshot, memory: Memory) -> list[ObservedWindow]
         limits = limits_of(snapshot, window)
         most = limits.available or limits.most  # whatever others hold: tables stay valid
         price = memory.price(snapshot, window)
-        found = posed(window, price, most) if most else None
+        found = posed(memory.with_times(window), price, most) if most else None
         if found is not None and found.phased is not None:
             found = replace(found, begin=memory.since(window, found.phased.digest()))
         seen.append(ObservedWindow(window, limits, found))

@@ -21,7 +21,6 @@ JOBS_MAX = 8_000  # and more jobs in batches
 JOBS_LEAST = 200
 ELEMENTS_MAX = 50_000_000  # intervals x sizes x jobs of a table
 LONGEST = 0.5  # intervals that a batch may be served for, because it is one
-COARSE = 1.25
 STEPS = 20  # of an interval: times to come and go are rounded up to such a part, so that tables stay valid
 
 
@@ -92,7 +91,7 @@ def posed(window: WindowView, price: list[float], most: int) -> Posed | None:
     """The problem with up to `most` reference nodes (>= 1), None where the window's numbers cannot be worked with."""
     unit = math.ceil(most / SIZES_MAX)
     prices = np.array(price) * unit
-    removal = removal_prices(prices, _coarse(window.remove_s / window.interval_s))
+    removal = removal_prices(prices, _rounded(window.remove_s / window.interval_s))
     try:
         service = window.service_s / window.interval_s
         slots, longer, batch = _batches(window.slots * unit, most // unit, window.intervals, service)
@@ -148,9 +147,3 @@ def removal_prices(price: Floats, remove: float) -> Floats:
 
 def _rounded(intervals: float) -> float:
     return math.ceil(intervals * STEPS - 1e-9) / STEPS if math.isfinite(intervals) and intervals > 0.0 else 0.0
-
-
-def _coarse(intervals: float) -> float:
-    """A time to go, which is learnt: beyond an interval up to a power of `COARSE`, so that tables stay valid."""
-    found = _rounded(intervals)
-    return found if found <= 1.0 else COARSE ** math.ceil(math.log(found, COARSE) - 1e-9)

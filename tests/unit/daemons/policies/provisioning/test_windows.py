@@ -405,3 +405,27 @@ def test_prices_of_a_period_are_kept_while_they_are_about_the_same() -> None:
     assert Memory(memory.state()).price(other_day, view) is not kept
     assert Memory({"periods": "odd"}).state() == {"periods": []}
     assert Memory([1]).state() == {"periods": []}
+
+
+def test_times_to_come_and_go_stand_for_a_period() -> None:
+    view = window(interval=1, deploy_s=60.0, remove_s=30.0)
+    seen = cluster(view, price=prices(0.3, 0.3, 0.3))
+    first = Memory(None)
+    first.price(seen, view)
+    assert first.with_times(view) == view
+    again = Memory(first.state())
+    learnt = replace(view, deploy_s=90.0, remove_s=7_000.0)
+    again.price(seen, learnt)
+    found = again.with_times(learnt)
+    assert (found.deploy_s, found.remove_s) == (90.0, 30.0)
+    later = Memory(again.state())
+    later.price(seen, view)
+    assert later.with_times(view).deploy_s == 90.0
+    odd = Memory(None)
+    odd.price(seen, view)
+    odd.with_times(replace(view, deploy_s=float("nan")))
+    assert odd.with_times(view) == view
+    next_day = Memory(again.state())
+    tomorrow = replace(seen, now_s=seen.now_s + 86_400.0)
+    next_day.price(tomorrow, learnt)
+    assert next_day.with_times(learnt) == learnt
