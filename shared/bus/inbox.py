@@ -14,19 +14,16 @@ TAKE_MAX = 100  # deliveries handed out at once
 TAKE_BYTES_MAX = 256 << 10  # of these bodies, but for the last
 BYTES_MAX = 64 << 20  # of all that waits; one delivery of each sender is taken in any case
 TELL_AGAIN_S = 1.0  # between two words on what was not handed out of one sender
-FRESH_MAX = 200  # deliveries that came and have no place yet, each of at most so many bytes
+FRESH_MAX = 1_000  # deliveries that came and have no place yet, each of at most so many bytes
 FRESH_BYTES_MAX = 16 << 10
 GONE_MAX = 20  # of what wants an answer and was not handed out, the newest so many are named
 GONE_BYTES_MAX = 4 << 10  # of a body of these
 
 
-class _Sender:
-    """What waits of one sender; `loose` needs no acknowledgement."""
+class _Sender(Budget):
+    """What waits of one sender, and what is left of its share; `loose` needs no acknowledgement."""
 
     __slots__ = (
-        "budget",
-        "bytes",
-        "bytes_max",
         "gone",
         "held",
         "listed",
@@ -37,14 +34,16 @@ class _Sender:
         "told_s",
         "turn",
         "untold",
+        "waiting_bytes",
+        "waiting_bytes_max",
     )
 
     def __init__(self, name: str, share: Share, now_s: float) -> None:
+        super().__init__(share, now_s)
         self.name = name
-        self.budget = Budget(share, now_s)
         self.held: deque[Delivery] = deque()
         self.loose: deque[Delivery] = deque()
-        self.bytes, self.bytes_max = 0, share.waiting_bytes_max
+        self.waiting_bytes, self.waiting_bytes_max = 0, share.waiting_bytes_max
         self.most = share.waiting_max  # of each of the two
         self.listed = False
         self.over = False  # its share is used up
@@ -56,7 +55,7 @@ class _Sender:
     def set_over(self, over: bool) -> None:
         """Note whether its share is used up."""
         self.over = over
-        self.most = OVER_MAX if over else self.budget.share.waiting_max
+        self.most = OVER_MAX if over else self.share.waiting_max
 
 
 class Inbox:
@@ -73,7 +72,7 @@ class Inbox:
         self._lock = threading.Lock()
         self._news = threading.Event()
         self._events: deque[BusEvent] = deque()
-        self._fresh: deque[tuple[Delivery, bool]] = deque()  # without the lock, which costs more than all the rest
+        self._fresh: deque[tuple[Delivery, bool]] = deque()  # put without the lock, which costs more than all the rest
         self._first: deque[Delivery] = deque()
         self._senders: dict[str, _Sender] = {}
         self._turns: deque[_Sender] = deque()
@@ -99,12 +98,13 @@ class Inbox:
         """A delivery; `loose`: without acknowledgement."""
         fresh = self._fresh
         fresh.append((delivery, loose))
-        if len(fresh) >= FRESH_MAX or len(delivery.body) > FRESH_BYTES_MAX:
+        if not loose or len(fresh) >= FRESH_MAX or len(delivery.body) > FRESH_BYTES_MAX:
             with self._lock:
                 self._sort()
-        sender = self._senders.get(delivery.sender)
-        if not self._news.is_set() and (sender is None or not sender.over):
-            self._news.set()
+        if not self._news.is_set():
+            sender = self._senders.get(delivery.sender)
+            if sender is None or not sender.over:
+                self._news.set()
 
     def _sort(self) -> None:
         """Give what came a place among what waits of its sender. For whoever holds the lock."""
@@ -114,13 +114,11 @@ class Inbox:
             size = len(delivery.body)
             sender = senders.get(delivery.sender) or self._sender(delivery.sender)
             lane = sender.loose if loose else sender.held
-            if not loose and sender.budget.share is CONTROLLER:
+            if not loose and sender.share is CONTROLLER:
                 self._first.append(delivery)
-            elif len(lane) < sender.most and (
-                not sender.bytes or (sender.bytes + size <= sender.bytes_max and self._bytes + size <= BYTES_MAX)
-            ):
+            elif len(lane) < sender.most and (not sender.waiting_bytes or self._has_room(sender, size)):
                 lane.append(delivery)
-                sender.bytes += size
+                sender.waiting_bytes += size
                 if not sender.listed:
                     sender.listed = True
                     self._turns.append(sender)
@@ -128,6 +126,9 @@ class Inbox:
                 self._crowd_in(sender, delivery, loose)
                 continue
             self._bytes += size
+
+    def _has_room(self, sender: _Sender, size: int) -> bool:
+        return sender.waiting_bytes + size <= sender.waiting_bytes_max and self._bytes + size <= BYTES_MAX
 
     def put_discarded(self, queue: str, sender: str, reason: str) -> None:
         """News of a delivery that nobody is handed; of much from one sender at most once a second, with the count."""
@@ -151,22 +152,20 @@ class Inbox:
             self._let_go(sender, delivery)
             return
         lane, size = sender.loose, len(delivery.body)
-        while lane and (
-            len(lane) >= sender.most or sender.bytes + size > sender.bytes_max or self._bytes + size > BYTES_MAX
-        ):
+        while lane and (len(lane) >= sender.most or not self._has_room(sender, size)):
             oldest = lane.popleft()
-            sender.bytes -= len(oldest.body)
+            sender.waiting_bytes -= len(oldest.body)
             self._bytes -= len(oldest.body)
             self._let_go(sender, oldest)
         lane.append(delivery)
-        sender.bytes += size
+        sender.waiting_bytes += size
         self._bytes += size
         if not sender.listed:
             sender.listed = True
             self._turns.append(sender)
 
     def _let_go(self, sender: _Sender, delivery: Delivery) -> None:
-        share = sender.budget.share
+        share = sender.share
         why = f"beyond its share, {share.per_s:g} messages and {share.bytes_per_s:g} bytes a second"
         if delivery.reply_to and len(delivery.body) <= GONE_BYTES_MAX:
             sender.gone.append(delivery)
@@ -198,21 +197,22 @@ class Inbox:
             first, turns = self._first, self._turns
             if not (first or turns):
                 size = unplaced = self._take_unplaced(taken)
-            self._sort()
-            if unplaced and turns:  # who was served comes after those who were not
-                served = self._turn
-                self._turns = deque(sorted(turns, key=lambda sender: sender.turn == served))
-            while first and len(taken) < TAKE_MAX and size < TAKE_BYTES_MAX:
-                taken.append(first.popleft())
-                size += len(taken[-1].body)
-            size = self._take_in_turn(taken, size)
-            self._bytes -= size - unplaced
+            if len(taken) < TAKE_MAX and size < TAKE_BYTES_MAX:
+                self._sort()
+                if unplaced and turns:  # who was served comes after those who were not
+                    served = self._turn
+                    self._turns = deque(sorted(turns, key=lambda sender: sender.turn == served))
+                while first and len(taken) < TAKE_MAX and size < TAKE_BYTES_MAX:
+                    taken.append(first.popleft())
+                    size += len(taken[-1].body)
+                size = self._take_in_turn(taken, size)
+                self._bytes -= size - unplaced
             events: list[BusEvent] = [self._events.popleft() for _ in range(len(self._events))]
             events += taken
-            if self._lost is not None and not (first or self._turns):
+            if self._lost is not None and not (self._fresh or first or self._turns):
                 events.append(self._lost)
                 self._lost = None
-            if first or (self._turns and taken):
+            if self._fresh or first or (self._turns and taken):
                 self._news.set()
         self.passed = taken
         return events
@@ -228,16 +228,15 @@ class Inbox:
             sender = senders.get(delivery.sender)
             if sender is None or sender.turn == turn or sender.over or not loose:
                 break
-            budget = sender.budget
-            if not (budget.messages > 0.0 and budget.bytes > 0.0 and budget.busy_s > 0.0):
+            if not (sender.messages > 0.0 and sender.bytes > 0.0 and sender.busy_s > 0.0):
                 break
             fresh.popleft()
             taken.append(delivery)
             sender.turn = turn
             length = len(delivery.body)
             size += length
-            budget.messages -= 1.0
-            budget.bytes -= length
+            sender.messages -= 1.0
+            sender.bytes -= length
         return size
 
     def _take_in_turn(self, taken: list[Delivery], size: int) -> int:
@@ -248,9 +247,8 @@ class Inbox:
         room = TAKE_MAX - len(taken)
         while turns and room and size < TAKE_BYTES_MAX:
             sender = turns.popleft()
-            budget = sender.budget
-            if not (budget.messages > 0.0 and budget.bytes > 0.0 and budget.busy_s > 0.0) or sender.over:
-                due_s = budget.due_s(now_s)
+            if not (sender.messages > 0.0 and sender.bytes > 0.0 and sender.busy_s > 0.0) or sender.over:
+                due_s = sender.due_s(now_s)
                 if due_s > now_s and self._lost is None:
                     self._hold_back(sender, due_s)
                     waiting.append(sender)
@@ -262,9 +260,9 @@ class Inbox:
             room -= 1
             length = len(delivery.body)
             size += length
+            sender.waiting_bytes -= length
+            sender.messages -= 1.0
             sender.bytes -= length
-            budget.messages -= 1.0
-            budget.bytes -= length
             if held or loose:
                 turns.append(sender)
             else:
@@ -278,14 +276,14 @@ class Inbox:
         self._due_s = min(self._due_s, due_s)
         while len(sender.held) > OVER_MAX:
             newest = sender.held.pop()
-            sender.bytes -= len(newest.body)
+            sender.waiting_bytes -= len(newest.body)
             self._bytes -= len(newest.body)
             self._let_go(sender, newest)
 
     def charge(self, sender: str, busy_s: float) -> None:
         """Somebody has worked on deliveries of a sender for so long."""
         with self._lock:
-            self._sender(sender).budget.busy_s -= busy_s
+            self._sender(sender).busy_s -= busy_s
 
     def find_passed(self, tag: int) -> Delivery | None:
         """Of the deliveries that were taken last, the one with this tag."""

@@ -478,10 +478,6 @@ def fingerprint(message: Message) -> bytes:
 _REPORT_HEAD = to_bytes({"k": Report.KIND, "v": Report.VERSION, "b": None}, "")[:-1]
 _REPORT_START = _REPORT_HEAD + bytes([0x80 + sum(part.default is MISSING for part in fields(Report))])
 _REPORT_AT = len(_REPORT_HEAD)
-# The texts of the last report of each node, which are those of the next as a rule: looking them up is quicker.
-_WORDS: dict[str, frozenset[str]] = {}
-_NO_WORDS: frozenset[str] = frozenset()
-_WORDS_MAX, _WORDS_LENGTH_MAX = 4_000, 2_000
 _REPORT_DECODER = msgspec.msgpack.Decoder(Report)
 
 
@@ -500,34 +496,18 @@ def decode(body: bytes) -> Message:
 def _has_plain_texts(report: Report) -> bool:
     """Whether all texts of a report that begins as nearly every one does are words, so that they are of their forms;
     the types have seen to their lengths."""
-    known = _WORDS.get(report.node, _NO_WORDS)
-    if report.boot_id not in known:
-        return _are_words_of(report)
+    texts = [report.node, report.boot_id]
     for status in report.vms:
-        if (
-            status.vm not in known
-            or (status.busy and status.busy not in known)
-            or (status.address and status.address not in known)
-            or (status.definition and status.definition not in known)
-            or (status.migration_needs and not known.issuperset(status.migration_needs))
-        ):
-            return _are_words_of(report)
-    return True
-
-
-def _are_words_of(report: Report) -> bool:
-    """The same of a report with a text that the last one of its node did not have; its texts are known from now on."""
-    texts = [report.boot_id]
-    for status in report.vms:
-        texts += (status.vm, status.busy, status.address, status.definition, *status.migration_needs)
-    joined = ",".join((report.node, *filter(None, texts)))
-    if not are_words(joined):
-        return False
-    if len(joined) <= _WORDS_LENGTH_MAX:
-        if len(_WORDS) >= _WORDS_MAX:
-            _WORDS.clear()
-        _WORDS[report.node] = frozenset(texts)
-    return True
+        texts.append(status.vm)
+        if status.busy:
+            texts.append(status.busy)
+        if status.address:
+            texts.append(status.address)
+        if status.definition:
+            texts.append(status.definition)
+        if status.migration_needs:
+            texts += status.migration_needs
+    return are_words(",".join(texts))
 
 
 def decode_strictly(body: bytes) -> Message:

@@ -252,8 +252,7 @@ class RabbitConnection:
         """What has come in, waiting at most `timeout_s` for the first, or for a change of `blocked`. `Lost` comes last,
         once."""
         inbox = self._inbox
-        events = inbox.take()
-        if events:
+        if inbox and (events := inbox.take()):
             return events
         if self._down and not inbox:  # the news of a loss comes before the loss
             raise self._gone()

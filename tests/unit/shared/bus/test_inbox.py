@@ -75,6 +75,40 @@ def test_no_more_than_a_batch_is_taken_at_once_in_count_and_in_bytes() -> None:
     assert [len(desk.inbox.take()) for _ in range(4)] == [1, 1, 1, 0]
 
 
+def test_reports_of_many_are_handed_out_in_batches_as_they_came() -> None:
+    """One of each sender at a time; nobody waits for a second one of another."""
+    desk = Desk()
+    agents = [f"agent.n{number}" for number in range(3 * TAKE_MAX)]
+    for agent in agents:
+        desk.send(agent, loose=True)
+    batches = [desk.inbox.take() for _ in range(4)]
+    assert [len(batch) for batch in batches] == [TAKE_MAX, TAKE_MAX, TAKE_MAX, 0]
+    assert [event.sender for batch in batches for event in batch if isinstance(event, Delivery)] == agents
+    desk.send(TOM, 3, loose=True)
+    desk.send("agent.n1", loose=True)
+    senders = [event.sender for event in desk.inbox.take() if isinstance(event, Delivery)]
+    assert senders == [TOM, "agent.n1", TOM, TOM]
+
+
+def test_a_controller_does_not_wait_for_reports_that_came_before() -> None:
+    desk = Desk()
+    for number in range(5 * TAKE_MAX):
+        desk.send(f"agent.n{number}", loose=True)
+    desk.inbox.take()
+    desk.send("controller.b")
+    assert isinstance(first := desk.inbox.take()[0], Delivery)
+    assert first.sender == "controller.b"
+    assert sum(desk.served().values()) == 4 * TAKE_MAX - TAKE_MAX + 1
+
+
+def test_the_end_is_told_after_all_that_came_before() -> None:
+    desk = Desk()
+    for number in range(2 * TAKE_MAX):
+        desk.send(f"agent.n{number}", loose=True)
+    desk.inbox.put(Lost("cut"))
+    assert [type(event) for event in desk.take_all()] == [Delivery] * 2 * TAKE_MAX + [Lost]
+
+
 def test_the_newest_reports_of_a_sender_stay_and_no_others_are_lost_for_them() -> None:
     desk = Desk()
     desk.send("agent.n2", loose=True)
