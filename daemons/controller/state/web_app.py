@@ -13,7 +13,7 @@ from daemons.controller.state.web_health import WebHealth
 from daemons.controller.state.work_log import WorkLog
 from daemons.models.response_calibration import ResponseFactor
 from daemons.models.web_utility import LATE_GOALS
-from daemons.values.records.cluster import WebRecord, WorkWindow
+from daemons.values.records.cluster import FlowFactor, WebRecord, WorkWindow
 from shared.ports.effects import Balance
 from shared.values.web_app import Flow, FlowSample, WebApp
 
@@ -118,8 +118,16 @@ class WebEntry:
 
     def record(self) -> WebRecord:
         """Return the application as the store keeps it."""
-        replaced_s, least = tuple(self.health.replaced_s), self.health.least
-        return record_of(WebRecord, self, windows=tuple(self.windows), replaced_s=replaced_s, least=least)
+        return record_of(
+            WebRecord,
+            self,
+            windows=tuple(self.windows),
+            replaced_s=tuple(self.health.replaced_s),
+            least=self.health.least,
+            factors=tuple(
+                FlowFactor(flow, one.log_sum, one.gap_sum, one.weight_s) for flow, one in sorted(self.factors.items())
+            ),
+        )
 
     @property
     def adjusts(self) -> bool:

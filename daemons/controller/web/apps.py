@@ -18,6 +18,7 @@ from daemons.controller.state.unit_of_work import UnitOfWork
 from daemons.controller.state.web_app import RECENT_S, WHOLE, Sample, WebEntry
 from daemons.controller.web.calibration import calibrate
 from daemons.controller.web.profiles import estimates_of
+from daemons.models.response_calibration import ResponseFactor
 from daemons.values.records.cluster import WebRecord
 from daemons.values.replies import unknown
 from daemons.values.settings import ControllerSettings
@@ -228,6 +229,7 @@ class WebApps:
         web.wanted_instances = record.wanted_instances
         web.health.replaced_s.extend(record.replaced_s)
         web.health.least = record.least
+        web.factors = {one.flow: ResponseFactor(one.log_sum, one.gap_sum, one.weight_s) for one in record.factors}
         web.fit()
         web.estimates = estimates_of(web.app, web.windows)
         self.cluster.web[record.app.name] = web

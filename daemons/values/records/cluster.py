@@ -181,11 +181,21 @@ class WorkWindow(Struct, frozen=True, array_like=True, forbid_unknown_fields=Tru
     served: tuple[FlowWork, ...]
 
 
+class FlowFactor(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """How the response times of a flow compare with its model, see `daemons.models.response_calibration`."""
+
+    flow: str
+    log_sum: float
+    gap_sum: float
+    weight_s: float
+
+
 @dataclass(frozen=True, slots=True)
 class WebRecord:
     """A web application. Its instances are jobs of their own. `removed`: it goes when the last of them is gone.
     `wanted_instances`: how many there are to be until the next cycle (None: placement alone says). `replaced_s`: when
-    unhealthy instances were replaced within the last hour; `least`: see WebHealth."""
+    unhealthy instances were replaced within the last hour; `least`: see WebHealth. `factors`: as of when it was stored
+    last, once for each flow that was measured."""
 
     app: WebApp
     request: str
@@ -196,6 +206,7 @@ class WebRecord:
     wanted_instances: int | None = None
     replaced_s: tuple[float, ...] = ()
     least: int = 0
+    factors: tuple[FlowFactor, ...] = ()
 
     @property
     def key(self) -> tuple[str, str]:

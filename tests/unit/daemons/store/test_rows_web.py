@@ -17,7 +17,7 @@ from daemons.store import SqlStore
 from daemons.store.bodies import to_body
 from daemons.store.schema import SCHEMA
 from daemons.store.sql import GAINS_PER_ITEM, IMAGE_ITEMS_MAX
-from daemons.values.records.cluster import Deleted, FlowWork, Gain, WebRecord, WorkWindow
+from daemons.values.records.cluster import Deleted, FlowFactor, FlowWork, Gain, WebRecord, WorkWindow
 from shared.base.errors import InvalidInput
 from shared.values.jobs import Rules
 from shared.values.web_app import Flow, ModelForm, WebApp
@@ -40,7 +40,8 @@ APP = WebApp(
 WINDOWS = tuple(
     WorkWindow(60.0 + at, 1e6 * at, 3, (FlowWork("browse", 100 * at), FlowWork("buy", at))) for at in range(64)
 )
-RECORD = WebRecord(APP, "request", 7, accepted_s=100.0, removed=False, windows=WINDOWS)
+FACTORS = (FlowFactor("browse", -31.5, 0.25, 240.0), FlowFactor("buy", 0.0, 0.0, 120.0))
+RECORD = WebRecord(APP, "request", 7, accepted_s=100.0, removed=False, windows=WINDOWS, factors=FACTORS)
 
 
 @pytest.fixture

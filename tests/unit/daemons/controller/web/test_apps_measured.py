@@ -281,6 +281,8 @@ def test_work_that_is_not_declared_is_learnt() -> None:
     # what was learnt outlives the controller
     after = ControllerHarness(store=desk.store).lead()
     assert entry(after).estimates["browse"].work_mcycles == pytest.approx(12.0, rel=0.02)
+    assert entry(desk).factors["browse"].value != 1.0
+    assert entry(after).factors["browse"].value == pytest.approx(entry(desk).factors["browse"].value, rel=0.05)
 
 
 def test_other_flows_are_learnt_anew() -> None:
