@@ -150,7 +150,8 @@ def long_tailed(days: int = 3) -> Days:
 @pytest.mark.parametrize("policy", ["threshold", "cost-aware", "optimal"])
 def test_with_real_run_times_the_promise_is_kept_or_the_alarm_is_in_time(policy: str) -> None:
     """Given jobs of which some take hours, then from the second day on, when run times are known, every day is in time
-    but the one that nobody could have kept, and of that one the alarm comes hours before the deadline."""
+    but the one that nobody could have kept. Of that one the alarm comes as soon as the job, by how long it has run,
+    takes longer than there is time with more than the 0.1 that the promise allows: where that is some 4.5 h."""
     found = run_days(long_tailed(), policy)
     assert found.impossible_days == 1
     (missed,) = (each for each in found.missed if each.day > 0)
@@ -158,7 +159,7 @@ def test_with_real_run_times_the_promise_is_kept_or_the_alarm_is_in_time(policy:
     assert found.mean_up < NODES
     assert missed.lost_s == 8 * 3_600.0
     assert missed.alarm_s is not None
-    assert missed.alarm_s >= 6 * 3_600.0
+    assert missed.alarm_s >= 4 * 3_600.0
 
 
 @pytest.mark.accept
