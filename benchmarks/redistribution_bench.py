@@ -39,14 +39,14 @@ RATE_PER_S = 1_000  # what an application is asked for: 10,000 MHz of its 14,000
 def figures(say: Callable[[str], None]) -> Iterator[Figure]:
     """CPU time of one core."""
     say(f"{NODES} nodes, {APPS} applications of {INSTANCES} instances, {JOBS} jobs")
-    desk = made()
-    path = _path(desk.controller)
+    harness = made()
+    path = _path(harness.controller)
     assert path.needed()
     keep_what_is_there()  # as the daemon does
     gc.set_threshold(GARBAGE_AFTER, *gc.get_threshold()[1:])
-    first_ms, first = _measured(path, desk.now_s)
-    settled(desk, path)
-    moved_s = moved(desk)
+    first_ms, first = _measured(path, harness.now_s)
+    settled(harness, path)
+    moved_s = moved(harness)
     taken_ms, changes = _measured(path, moved_s)
     assert 0 < changes < first
     say(f"{changes} changes after the load of {MOVED} has moved, {first} at first")
@@ -60,38 +60,38 @@ def _measured(path: Redistribution, now_s: float) -> tuple[float, int]:
     return taken_s * 1e3, len(path.changes(now_s))
 
 
-def settled(desk: ControllerHarness, path: Redistribution) -> None:
+def settled(harness: ControllerHarness, path: Redistribution) -> None:
     """Make the desired state what the path wants it to be."""
     for _ in range(SETTLING_ROUNDS):
-        desk.controller.deciding.desired.apply(path.changes(desk.now_s), desk.now_s)
+        harness.controller.deciding.desired.apply(path.changes(harness.now_s), harness.now_s)
 
 
-def moved(desk: ControllerHarness) -> float:
+def moved(harness: ControllerHarness) -> float:
     """Have a minute measured in which a few applications are asked for more; returns the time then."""
-    now_s = desk.now_s + WINDOW_S
-    for number, web in enumerate(desk.controller.cluster.web.values()):
+    now_s = harness.now_s + WINDOW_S
+    for number, web in enumerate(harness.controller.cluster.web.values()):
         _measure(web, now_s, MOVED_TIMES if number < MOVED else 1.0)
     return now_s
 
 
 def made(nodes: int = NODES, apps: int = APPS, jobs: int = JOBS) -> ControllerHarness:
     """A cluster on which everything runs, two in three jobs with less CPU than would be fair."""
-    desk = ControllerHarness((f"n{number}" for number in range(nodes)), placement=PolicyChoice("apc")).lead()
-    core, names = desk.controller, list(desk.nodes)
-    desk.now_s += POINTS_MAX * WINDOW_S
+    harness = ControllerHarness((f"n{number}" for number in range(nodes)), placement=PolicyChoice("apc")).lead()
+    core, names = harness.controller, list(harness.nodes)
+    harness.now_s += POINTS_MAX * WINDOW_S
     for number in range(apps):
         app = WebApp(f"web{number}", (FLOW,), 100, max_mhz=4_000.0, min_instances=1, max_instances=INSTANCES, vcpus=4)
         web = WebEntry(app, "", number, accepted_s=0.0)
         for windows in range(POINTS_MAX, 0, -1):
-            _measure(web, desk.now_s - (windows - 1) * WINDOW_S)
+            _measure(web, harness.now_s - (windows - 1) * WINDOW_S)
         core.cluster.web[app.name] = web
         for index in range(INSTANCES):
-            _run(core, app.replica_job(index, 0.0), names[(number * INSTANCES + index) % nodes], desk.now_s)
+            _run(core, app.replica_job(index, 0.0), names[(number * INSTANCES + index) % nodes], harness.now_s)
     for number in range(jobs):
         stages = (Stage(4e6 * (1 + number % 3), 4_000.0, memory_mib=100),)
         job = Job(f"job{number}", stages, desired_start_s=0.0, goal_s=9_000.0 + number % 700, vcpus=4)
-        _run(core, job, names[number % nodes], desk.now_s)
-    return desk
+        _run(core, job, names[number % nodes], harness.now_s)
+    return harness
 
 
 def _run(core: Controller, job: Job, node: str, now_s: float) -> None:

@@ -59,25 +59,25 @@ class Scene:
     """Three nodes and three jobs that run, led for a while."""
 
     def __init__(self) -> None:
-        self.desk = ControllerHarness(("n1", "n2", "n3"), decide_s=900.0).lead()
+        self.harness = ControllerHarness(("n1", "n2", "n3"), decide_s=900.0).lead()
         for name in ("a", "b", "c"):
-            self.desk.ask(SubmitJob(f"submit-{name}", job(name)))
-        self.desk.obey()
-        self.desk.wait(60.0, reporting=("n1", "n2", "n3"))
-        self.core = self.desk.controller
+            self.harness.ask(SubmitJob(f"submit-{name}", job(name)))
+        self.harness.obey()
+        self.harness.wait(60.0, reporting=("n1", "n2", "n3"))
+        self.core = self.harness.controller
 
     def report(self) -> fx.Received:
         """What a node says all the time."""
-        desk = self.desk
+        harness = self.harness
         report = Report(
             node="n1",
-            boot_id=desk.boots["n1"],
-            seq=desk.next_seq("n1"),
-            clock_s=desk.now_s,
+            boot_id=harness.boots["n1"],
+            seq=harness.next_seq("n1"),
+            clock_s=harness.now_s,
             term=self.core.unit_of_work.term,
             sample=NodeSample(),
-            vms=tuple(desk.vms["n1"].values()),
-            inventory=desk.nodes["n1"],
+            vms=tuple(harness.vms["n1"].values()),
+            inventory=harness.nodes["n1"],
         )
         return fx.Received(None, topology.agent_user("n1"), report)
 
@@ -92,19 +92,19 @@ def walks() -> dict[str, Walk]:
             return step()
 
     scene = Scene()
-    core, desk = scene.core, scene.desk
+    core, harness = scene.core, scene.harness
     report = scene.report()
-    walk("report", lambda: core.handle(report, desk.now_s))
-    desk.settle()
-    effects = walk("cycle until its snapshot", lambda: core.handle(fx.TimerFired("decide"), desk.now_s))
+    walk("report", lambda: core.handle(report, harness.now_s))
+    harness.settle()
+    effects = walk("cycle until its snapshot", lambda: core.handle(fx.TimerFired("decide"), harness.now_s))
     (asked,) = [effect for effect in effects if isinstance(effect, fx.Compute)]
-    desk.carry([effect for effect in effects if effect is not asked])
+    harness.carry([effect for effect in effects if effect is not asked])
     outcome = compute(asked.request, MemoryTables())
-    desk.carry(walk("computed", lambda: core.handle(fx.Computed(asked.compute_id, outcome), desk.now_s)))
-    desk.timers.pop("settle", None)
-    desk.carry(walk("settle", lambda: core.handle(fx.TimerFired("settle"), desk.now_s)))
-    submit = fx.Received(desk.delivery(), OPERATOR, SubmitJob("submit-d", job("d")), f"reply.{OPERATOR}")
-    walk("submit", lambda: core.handle(submit, desk.now_s))
+    harness.carry(walk("computed", lambda: core.handle(fx.Computed(asked.compute_id, outcome), harness.now_s)))
+    harness.timers.pop("settle", None)
+    harness.carry(walk("settle", lambda: core.handle(fx.TimerFired("settle"), harness.now_s)))
+    submit = fx.Received(harness.delivery(), OPERATOR, SubmitJob("submit-d", job("d")), f"reply.{OPERATOR}")
+    walk("submit", lambda: core.handle(submit, harness.now_s))
     return found
 
 

@@ -46,9 +46,9 @@ ACCOUNTS = {"jane": Role.PROVIDER, "acme": Role.OWNER, "bob": Role.USER}
 ANSWER_S = 5.0
 
 
-class SimDesk:
-    """A `Desk` over the bus of a closed loop, by the simulator's clock put forward by `ahead_s`. `away`: why nobody
-    answers."""
+class SimulatedClient:
+    """A `ControllerClient` over the bus of a closed loop, by the simulator's clock put forward by `ahead_s`. `away`:
+    why nobody answers."""
 
     own = OWN
 
@@ -138,7 +138,7 @@ class Browser:
 class Scene:
     """The cluster, its portal and whoever uses it."""
 
-    def __init__(self, loop: ClosedLoop, portal: Portal, controller_client: SimDesk, base: Base) -> None:
+    def __init__(self, loop: ClosedLoop, portal: Portal, controller_client: SimulatedClient, base: Base) -> None:
         self.loop, self.portal, self.controller_client, self.base = loop, portal, controller_client, base
         self.pages: tuple[ModuleType, ...] = PAGES
         self._stack = ExitStack()
@@ -227,7 +227,7 @@ def scene(
     for each in jobs:
         loop.submit(each)
     loop.run_until(run_s)
-    controller_client = SimDesk(loop)
+    controller_client = SimulatedClient(loop)
     base = Base(f"sqlite:///{folder}/portal.db")
     base.open()
     rules = Rules(frozenset({"portal.test"}), frozenset({URL}), trusted)

@@ -30,45 +30,45 @@ class World:
     """Two pairs on nine nodes: `hpc` and `shop` under FB with 3 + 1, `mill` and `mart` under FLB-NUB with 2 + 1."""
 
     def __init__(self) -> None:
-        self.desk = CoordinationHarness(NODES, silent_after_s=15.0).begin()
-        self.desk.pair(3, 1)
-        self.desk.environment("mill", "batch", 2, "mart", model="flb-nub", batch=KILL)
-        self.desk.environment("mart", "web", 1, "mill", model="flb-nub")
-        self.desk.look()
-        self.desk.app("site", 0)
-        self.desk.app("other", 0, "mart")
+        self.harness = CoordinationHarness(NODES, silent_after_s=15.0).begin()
+        self.harness.pair(3, 1)
+        self.harness.environment("mill", "batch", 2, "mart", model="flb-nub", batch=KILL)
+        self.harness.environment("mart", "web", 1, "mill", model="flb-nub")
+        self.harness.look()
+        self.harness.app("site", 0)
+        self.harness.app("other", 0, "mart")
         self.jobs = 0
 
     def do(self, what: str, which: str | int | float, count: int) -> None:
         """One step."""
-        desk = self.desk
-        cluster = desk.controller.cluster
+        harness = self.harness
+        cluster = harness.controller.cluster
         if what == "demand":
-            desk.demand(str(which), count)
+            harness.demand(str(which), count)
         elif what == "job" and self.jobs < JOBS_MAX:
             self.jobs += 1
-            desk.submit(f"j{self.jobs}", min(count, 3), str(which))
+            harness.submit(f"j{self.jobs}", min(count, 3), str(which))
         elif what == "end" and (job := cluster.jobs.get(f"j{which}")) is not None:
             if job.phase is JobPhase.RUNNING and job.released and not any(one.in_flight for one in job.instances):
-                desk.finish(job.job.name)
-        elif what == "lose" and len(desk.muted) < 2:
-            desk.mute(f"n{which:03}")
+                harness.finish(job.job.name)
+        elif what == "lose" and len(harness.muted) < 2:
+            harness.mute(f"n{which:03}")
         elif what == "return":
-            desk.unmute(f"n{which:03}")
+            harness.unmute(f"n{which:03}")
         elif what == "wait":
-            desk.pass_reporting(float(which))
+            harness.pass_reporting(float(which))
         elif what == "crash":
-            self.desk = desk.successor()
+            self.harness = harness.successor()
 
     def check(self) -> None:
         """What holds at any time."""
-        cluster = self.desk.controller.cluster
+        cluster = self.harness.controller.cluster
         lowers = {"hpc": 4, "mill": 3}
         held = dict.fromkeys(lowers, 0)
         good = 0
         for node in cluster.nodes.values():
             group = {"hpc": "hpc", "shop": "hpc", "mill": "mill", "mart": "mill"}.get(node.given)
-            counted = counts(node, self.desk.controller.settings.power, self.desk.now_s)
+            counted = counts(node, self.harness.controller.settings.power, self.harness.now_s)
             good += counted
             if group is not None and counted:
                 held[group] += 1
@@ -83,21 +83,21 @@ class World:
 
     def rest(self) -> None:
         """All nodes are back and two lease units have gone by."""
-        self.desk.muted.clear()
+        self.harness.muted.clear()
         for _ in range(2):
-            self.desk.pass_reporting(30.0)
-            self.desk.pass_reporting(LEASE_S)
+            self.harness.pass_reporting(30.0)
+            self.harness.pass_reporting(LEASE_S)
 
     def check_sizes(self) -> None:
         """What follows from the policies when nothing changes for a while."""
-        environments = self.desk.controller.cluster.environments
-        wanted = {name: web.wanted_instances or 0 for name, web in self.desk.controller.cluster.web.items()}
+        environments = self.harness.controller.cluster.environments
+        wanted = {name: web.wanted_instances or 0 for name, web in self.harness.controller.cluster.web.items()}
         assert environments["shop"].size == min(wanted["site"], 4)
         assert environments["hpc"].size == 4 - environments["shop"].size
         assert environments["mart"].size <= wanted["other"]
         assert environments["mart"].size >= min(wanted["other"], 3 - environments["mill"].size)
-        assert self.desk.held() == self.desk.sizes()
-        assert all(node.in_hand for node in self.desk.controller.cluster.nodes.values())
+        assert self.harness.held() == self.harness.sizes()
+        assert all(node.in_hand for node in self.harness.controller.cluster.nodes.values())
 
 
 def carry_out(script: list[tuple[str, str | int | float, int]]) -> None:
@@ -150,16 +150,16 @@ def test_so_they_do_over_many_scripts(script: list[tuple[str, str | int | float,
 @given(st.lists(st.tuples(st.integers(0, 8), st.sampled_from([0.0, 90.0, 300.0, LEASE_S])), max_size=10))
 def test_sizes_under_fixed_bounds_are_those_of_a_plain_restatement(script: list[tuple[int, float]]) -> None:
     """(instances wanted, how long then): section 5.1 in four lines."""
-    desk = CoordinationHarness(8).begin()
-    desk.pair(4, 2)
-    desk.app("site", 0)
+    harness = CoordinationHarness(8).begin()
+    harness.pair(4, 2)
+    harness.app("site", 0)
     web, batch = 0, 5  # an application begins with one instance
     for wanted, seconds in script:
-        desk.demand("site", wanted)
+        harness.demand("site", wanted)
         web = min(wanted, 6)
         batch = min(batch, 6 - web)
-        assert desk.sizes() == {"hpc": batch, "shop": web} == desk.held()
-        if desk.now_s // LEASE_S < (desk.now_s + seconds) // LEASE_S:
+        assert harness.sizes() == {"hpc": batch, "shop": web} == harness.held()
+        if harness.now_s // LEASE_S < (harness.now_s + seconds) // LEASE_S:
             batch = 6 - web
-        desk.pass_time(seconds)
-        assert desk.sizes() == {"hpc": batch, "shop": web} == desk.held()
+        harness.pass_time(seconds)
+        assert harness.sizes() == {"hpc": batch, "shop": web} == harness.held()

@@ -32,8 +32,8 @@ class Owners(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.desk = EnvironmentHarness(NODES)
-        self.desk.lead()
+        self.harness = EnvironmentHarness(NODES)
+        self.harness.lead()
         self.workloads = 0
 
     @initialize(wipe=st.booleans(), eve=st.booleans())
@@ -58,7 +58,7 @@ class Owners(RuleBasedStateMachine):
         wipe=st.booleans(),
     )
     def create(self, name: str, workload: str, lower: int, other: str, eve: bool, shares: bool, wipe: bool) -> None:
-        self.desk.create(
+        self.harness.create(
             name,
             workload,
             lower,
@@ -72,66 +72,66 @@ class Owners(RuleBasedStateMachine):
 
     @rule(name=NAME, what=st.sampled_from(["activate", "activate", "deactivate", "destroy"]))
     def move(self, name: str, what: str) -> None:
-        self.ask(lambda: getattr(self.desk, what)(name))
+        self.ask(lambda: getattr(self.harness, what)(name))
 
     @rule(name=NAME, lower=st.integers(0, 4))
     def resize(self, name: str, lower: int) -> None:
-        self.ask(lambda: self.desk.resize(name, lower))
+        self.ask(lambda: self.harness.resize(name, lower))
 
     @rule(name=NAME, other=NAME, on=st.booleans())
     def consent(self, name: str, other: str, on: bool) -> None:
-        self.ask(lambda: self.desk.consent(name, other, on=on))
+        self.ask(lambda: self.harness.consent(name, other, on=on))
 
     @rule(name=NAME)
     def submit(self, name: str) -> None:
         self.workloads += 1
         number = f"w{self.workloads}"
-        entry = self.desk.controller.cluster.environments.get(name)
+        entry = self.harness.controller.cluster.environments.get(name)
         if entry is None or entry.batch:
-            self.ask(lambda: self.desk.ask(SubmitJob(number, job(number, environment=name))))
+            self.ask(lambda: self.harness.ask(SubmitJob(number, job(number, environment=name))))
         else:
-            self.ask(lambda: self.desk.ask(SubmitWeb(number, app(number, name, 0))))
+            self.ask(lambda: self.harness.ask(SubmitWeb(number, app(number, name, 0))))
 
     def ask(self, request: object) -> None:
-        before = self.desk.store.records()
+        before = self.harness.store.records()
         assert callable(request)
         if not request().done:
-            assert self.desk.store.records() == before
+            assert self.harness.store.records() == before
 
     # --- time and chance --------------------------------------------------------------------------------------------
 
     @rule()
     def obey(self) -> None:
-        self.desk.obey()
+        self.harness.obey()
 
     @rule()
     def set_up(self) -> None:
-        self.desk.set_up(1)
+        self.harness.set_up(1)
 
     @rule(seconds=st.sampled_from([5.0, 25.0, 70.0]))
     def wait(self, seconds: float) -> None:
-        self.desk.wait(seconds, self.desk.nodes)
+        self.harness.wait(seconds, self.harness.nodes)
 
     @rule()
     def die(self) -> None:
-        self.desk = self.desk.successor()
+        self.harness = self.harness.successor()
 
     # --- what holds always ------------------------------------------------------------------------------------------
 
     @invariant()
     def states_are_lawful_and_stored(self) -> None:
-        for name, entry in self.desk.controller.cluster.environments.items():
+        for name, entry in self.harness.controller.cluster.environments.items():
             assert entry.wanted in LAWFUL[entry.state], entry
-            assert self.desk.store.get(("environment", name)) == entry.record()
+            assert self.harness.store.get(("environment", name)) == entry.record()
 
     @invariant()
     def lower_bounds_can_be_met(self) -> None:
-        entries = self.desk.controller.cluster.environments.values()
+        entries = self.harness.controller.cluster.environments.values()
         assert sum(entry.agreement.lower for entry in entries if not entry.over) <= NODES
 
     @invariant()
     def partners_are_two_that_serve(self) -> None:
-        environments = self.desk.controller.cluster.environments
+        environments = self.harness.controller.cluster.environments
         for name, entry in environments.items():
             if entry.partner:
                 other = environments[entry.partner]
@@ -141,7 +141,7 @@ class Owners(RuleBasedStateMachine):
 
     @invariant()
     def what_is_down_has_nothing(self) -> None:
-        cluster = self.desk.controller.cluster
+        cluster = self.harness.controller.cluster
         for name, entry in cluster.environments.items():
             if entry.serves:
                 continue
@@ -157,10 +157,10 @@ class Owners(RuleBasedStateMachine):
     def teardown(self) -> None:
         """Whatever was begun comes to its end."""
         for _ in range(3):
-            self.desk.finish()
-            self.desk.wait(70.0, self.desk.nodes)
-        self.desk.finish()
-        for entry in self.desk.controller.cluster.environments.values():
+            self.harness.finish()
+            self.harness.wait(70.0, self.harness.nodes)
+        self.harness.finish()
+        for entry in self.harness.controller.cluster.environments.values():
             assert entry.state is entry.wanted, entry
 
 

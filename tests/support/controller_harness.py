@@ -1,4 +1,4 @@
-"""A desk for one controller core: carries out its effects by hand, so that a test reads as a conversation."""
+"""A harness for one controller core: carries out its effects by hand, so that a test reads as a conversation."""
 
 from __future__ import annotations
 

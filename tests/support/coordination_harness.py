@@ -1,4 +1,4 @@
-"""A desk with environments: nodes, jobs and the demand of web applications as a test says them."""
+"""A harness with environments: nodes, jobs and the demand of web applications as a test says them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A desk with environments: their owner's requests, and agents that carry setups out when a test says so."""
+"""A harness with environments: their owner's requests, and agents that carry setups out when a test says so."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A desk whose nodes report disks, and whose agents run standard jobs when a test says so."""
+"""A harness whose nodes report disks, and whose agents run standard jobs when a test says so."""
 
 from __future__ import annotations
 

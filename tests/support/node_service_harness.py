@@ -1,4 +1,4 @@
-"""A desk whose nodes can be put to sleep and woken by hand."""
+"""A harness whose nodes can be put to sleep and woken by hand."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def power(**fields: Any) -> PowerSettings:
     return PowerSettings(**(given | fields))
 
 
-class PowerDesk(ControllerHarness):
+class PowerHarness(ControllerHarness):
     """Keeps what agents were asked to do to their hosts; `up` are the nodes that report while time passes."""
 
     def __init__(
@@ -102,10 +102,10 @@ class PowerDesk(ControllerHarness):
         self.up.append(name)
         self.go(10.0)
 
-    def succeeded(self) -> PowerDesk:
+    def succeeded(self) -> PowerHarness:
         """The next leader over the same store and nodes."""
         settings = self.controller.settings
-        after = PowerDesk(
+        after = PowerHarness(
             self.nodes, self.store, settings.power, placement=settings.placement, windows=settings.windows
         )
         after.boots, after.seqs, after.vms, after.up = self.boots, self.seqs, self.vms, self.up
@@ -115,13 +115,13 @@ class PowerDesk(ControllerHarness):
         return after
 
 
-def running(desk: PowerDesk, name: str = "j") -> str:
+def running(harness: PowerHarness, name: str = "j") -> str:
     """A job that runs; returns its node."""
-    desk.ask(SubmitJob(f"submit-{name}", job(name)))
-    (start,) = desk.obey()
+    harness.ask(SubmitJob(f"submit-{name}", job(name)))
+    (start,) = harness.obey()
     return start.node
 
 
-def details(desk: PowerDesk, what: str) -> list[tuple[str, str]]:
+def details(harness: PowerHarness, what: str) -> list[tuple[str, str]]:
     """Whom events of a kind were about, and what they said."""
-    return [(event.subject, event.detail) for event in desk.happenings(what)]
+    return [(event.subject, event.detail) for event in harness.happenings(what)]

@@ -1,4 +1,4 @@
-"""A desk with a deadline window, for tests of what becomes of its jobs and its forecast."""
+"""A harness with a deadline window, for tests of what becomes of its jobs and its forecast."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def night(**fields: Any) -> WindowSettings:
 
 
 class WindowHarness(ControllerHarness):
-    """A desk of two nodes, each of four slots, whose first cycle has not come yet. It begins at midnight."""
+    """A harness of two nodes, each of four slots, whose first cycle has not come yet. It begins at midnight."""
 
     def __init__(self, *windows: WindowSettings, nodes: tuple[str, ...] = NODES, **settings: Any) -> None:
         super().__init__(nodes, windows=windows or (night(),), **settings)

@@ -36,7 +36,7 @@ def read(given: Given) -> Job:
     return job_of(given.read(JobFile), 0.0, "job.toml")
 
 
-def desk(placement: PolicyChoice = FIRST_FIT, nodes: tuple[str, ...] = NODES, **settings: Any) -> Recorded:
+def recorded(placement: PolicyChoice = FIRST_FIT, nodes: tuple[str, ...] = NODES, **settings: Any) -> Recorded:
     """A leader; n3 has the label ssd."""
     harness = Recorded(nodes, placement=placement, **settings)
     if "n3" in harness.nodes:
@@ -52,7 +52,7 @@ def begun(given: Given) -> object:
         wanted = read(given)
     except InvalidInput as error:
         return [problem.where for problem in error.problems]
-    harness = desk()
+    harness = recorded()
     code = harness.ask(SubmitJob("s", wanted)).code
     specs = [order.spec for order in harness.orders]
     harness.wait(300.0, NODES)
@@ -61,7 +61,7 @@ def begun(given: Given) -> object:
 
 def beside(given: Given) -> object:
     """Jobs of its groups are pinned to n2 and n1, then n1 is drained: where the job runs, and whether it moves."""
-    harness = desk(APC)
+    harness = recorded(APC)
     other = job("other", rules=Rules(pin=("n2",), together="g"))
     apart = job("apart", rules=Rules(pin=("n1",), apart="h"))
     for each in (other, apart, read(given)):
@@ -75,7 +75,7 @@ def beside(given: Given) -> object:
 
 def contest(given: Given) -> object:
     """Another job with a goal wants the only place there is: which one has it."""
-    harness = desk(EDF, ("n1",))
+    harness = recorded(EDF, ("n1",))
     harness.ask(SubmitJob("other", job("other", work=4e6, memory_mib=3_900, goal_s=9_000.0)))
     code = harness.ask(SubmitJob("s", read(given))).code
     harness.obey()
@@ -85,7 +85,7 @@ def contest(given: Given) -> object:
 
 def shared(given: Given) -> object:
     """Another job with a goal shares a node's CPU: how much each has, and what is expected of them."""
-    harness = desk(APC, ("n1",))
+    harness = recorded(APC, ("n1",))
     stages = (Stage(8e6, 4_000.0, memory_mib=1_000),)
     harness.ask(SubmitJob("other", Job("other", stages, 0.0, goal_s=8_000.0, vcpus=4)))
     harness.ask(SubmitJob("s", read(given)))
@@ -99,7 +99,7 @@ def shared(given: Given) -> object:
 
 def crashed(given: Given) -> object:
     """Its VM vanishes in the middle: how much is left to do."""
-    harness = desk()
+    harness = recorded()
     harness.ask(SubmitJob("s", read(given)))
     harness.obey()
     harness.change("n1", "j#0", cpu_time_s=130.0)
@@ -111,7 +111,7 @@ def crashed(given: Given) -> object:
 
 def alike(given: Given) -> object:
     """Jobs of the class `render` have been completed; one without stages is submitted."""
-    harness = desk()
+    harness = recorded()
     for index in range(6):
         harness.ask(SubmitJob(f"s{index}", job(f"r{index}", job_class="render", work=1e5)))
         harness.obey()
@@ -128,7 +128,7 @@ def loaded(given: Given) -> object:
         wanted = read(given)
     except InvalidInput as error:
         return [problem.where for problem in error.problems]
-    harness = desk(SHARES, interference=InterferenceSettings(network_mbit_per_s=1000.0))
+    harness = recorded(SHARES, interference=InterferenceSettings(network_mbit_per_s=1000.0))
     for node, resource in (("n1", IO), ("n2", NET)):
         each = replace(job(f"on-{node}", rules=Rules(pin=(node,))), loading=Loading(((resource, 0.9),)))
         harness.ask(SubmitJob(f"s-{node}", each))
@@ -143,7 +143,7 @@ def drawn(given: Given) -> object:
     jobs = draw(load, 7, "load.toml")
     times = [round(float(each), 6) for each in jobs.arrivals_s[:20]]
     first = job_of_load(load, 7, 0, float(jobs.services_s[0]), 0.0)
-    harness = desk()
+    harness = recorded()
     code = harness.ask(SubmitJob("s", first)).code
     return len(jobs.arrivals_s), times, code, harness.orders, first.work_mcycles
 
@@ -152,7 +152,7 @@ def done(given: Given) -> object:
     """Jobs of a load are completed, of which the last one loses its VM: what it has to do again, and whether a job of
     the class `render` needs no stages now."""
     load = given.read(LoadFile)
-    harness = desk()
+    harness = recorded()
     for number in range(6):
         each = job_of_load(load, 7, number, 100.0, 0.0)
         harness.ask(SubmitJob(f"s{number}", each))

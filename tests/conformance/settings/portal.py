@@ -40,7 +40,7 @@ from sim_backend.loop.closed_loop import ClosedLoop, LoopSettings
 from tests.conformance.settings.daemons import filled, read_as
 from tests.conformance.settings.daemons import which as which_certificate
 from tests.conformance.settings.row import Given, Row, shown_by, shown_together
-from tests.portal.scene import PASSWORD, WORK, Scene, SimDesk
+from tests.portal.scene import PASSWORD, WORK, Scene, SimulatedClient
 from tests.support.operator_harness import Rig
 from tests.support.store_samples import made_url
 from tests.support.tcp_server import server as tcp_server
@@ -71,7 +71,7 @@ def site(given: Given) -> Iterator[Scene]:
     config = read_as(placed(given), PortalConfig)
     loop = ClosedLoop([Node("n1", 4, 1_000.0, memory_mib=4_000)], LoopSettings(ControllerSettings(), epoch_s=1.7e9))
     loop.run_until(5.0)
-    controller_client = SimDesk(loop)
+    controller_client = SimulatedClient(loop)
     clock: Any = controller_client
     base = Base(config.store.url)
     base.open()

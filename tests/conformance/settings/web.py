@@ -21,7 +21,7 @@ from shared.values.health import Health
 from shared.values.jobs import Job, Rules, Stage
 from shared.values.web_app import FlowSample, WebApp
 from tests.conformance.settings.core import Recorded
-from tests.conformance.settings.jobs import APC, FIRST_FIT, NODES, desk
+from tests.conformance.settings.jobs import APC, FIRST_FIT, NODES, recorded
 from tests.conformance.settings.row import OMITTED, Given, Row, shown_by, shown_together
 from tests.support.agent_harness import SETTINGS, Rig, only, report, vm
 from tests.support.controller_harness import job
@@ -43,7 +43,7 @@ def read(given: Given) -> WebApp:
 
 def submitted(given: Given, placement: PolicyChoice = FIRST_FIT, **settings: Any) -> Recorded:
     """A leader that was asked for it, and jobs of two groups that run on n1 and n2."""
-    harness = desk(placement, **settings)
+    harness = recorded(placement, **settings)
     harness.say(CreateEnvironment("env2", agreement("web", "web", owner="kim", lower=1)), "owner.kim")
     other = job("other", rules=Rules(pin=("n2",), together="g"))
     apart = job("apart", rules=Rules(pin=("n1",), apart="h"))
@@ -99,7 +99,7 @@ def busy(given: Given) -> object:
 
 def served(given: Given) -> object:
     """What HAProxy is to do for it while it is used."""
-    harness = desk(FIRST_FIT, balancer=BalancerSettings(driver="haproxy"))
+    harness = recorded(FIRST_FIT, balancer=BalancerSettings(driver="haproxy"))
     app = read(given)
     harness.ask(SubmitWeb("s", app))
     harness.obey()
@@ -128,7 +128,7 @@ def begins_ill(given: Given) -> object:
 
 
 def _watched(given: Given, from_s: float) -> object:
-    harness = desk(FIRST_FIT)
+    harness = recorded(FIRST_FIT)
     harness.ask(SubmitWeb("s", read(given)))
     harness.obey()
     targets = harness.watches[-1][1].targets
@@ -171,7 +171,7 @@ def probed(given: Given) -> object:
 
     with server(answer) as one, server(answer) as two:
         placed = Given(given.text.replace("1111", f"{one}").replace("2222", f"{two}"), given.folder)
-        harness = desk(FIRST_FIT)
+        harness = recorded(FIRST_FIT)
         harness.ask(SubmitWeb("s", read(placed)))
         harness.obey()
         (target,) = harness.watches[-1][1].targets
@@ -183,7 +183,7 @@ def probed(given: Given) -> object:
 
 def replaced(given: Given) -> object:
     """Its instance is found unhealthy again and again: how often it is replaced."""
-    harness = desk(FIRST_FIT)
+    harness = recorded(FIRST_FIT)
     harness.ask(SubmitWeb("s", read(given)))
     harness.obey()
     for _ in range(30):

@@ -23,35 +23,35 @@ def code_of(reply: Reply | None) -> str:
     return reply.code
 
 
-def told(desk: ControllerHarness, sender: str, message: OnBehalf) -> Reply | None:
+def told(harness: ControllerHarness, sender: str, message: OnBehalf) -> Reply | None:
     """Send it; the answer, if there was one."""
-    count = len(desk.replies)
-    desk.say(message, sender)
-    return desk.replies[-1] if len(desk.replies) > count else None
+    count = len(harness.replies)
+    harness.say(message, sender)
+    return harness.replies[-1] if len(harness.replies) > count else None
 
 
 def test_a_portal_asks_for_an_account_and_is_answered_itself() -> None:
-    desk = ControllerHarness().lead()
-    reply = told(desk, PORTAL, on_behalf("operator.jane", DrainNode("r1", "n1", True), "new disks"))
+    harness = ControllerHarness().lead()
+    reply = told(harness, PORTAL, on_behalf("operator.jane", DrainNode("r1", "n1", True), "new disks"))
     assert reply == Reply("r1", True)
-    assert desk.controller.cluster.nodes["n1"].held
+    assert harness.controller.cluster.nodes["n1"].held
 
 
 def test_anybody_may_give_his_own_request_a_reason() -> None:
-    desk = ControllerHarness().lead()
-    assert told(desk, "operator.jane", on_behalf("operator.jane", DrainNode("r1", "n1", True), "why not"))
-    assert desk.controller.cluster.nodes["n1"].held
+    harness = ControllerHarness().lead()
+    assert told(harness, "operator.jane", on_behalf("operator.jane", DrainNode("r1", "n1", True), "why not"))
+    assert harness.controller.cluster.nodes["n1"].held
 
 
 @pytest.mark.parametrize("sender", ["operator.joe", "owner.acme", "user.bob", "controller.a", "agent.n1", "web.shop"])
 def test_nobody_but_a_portal_speaks_for_others(sender: str) -> None:
-    desk = ControllerHarness().lead()
-    reply = told(desk, sender, on_behalf("operator.jane", DrainNode("r1", "n1", True)))
-    assert not desk.controller.cluster.nodes["n1"].held
+    harness = ControllerHarness().lead()
+    reply = told(harness, sender, on_behalf("operator.jane", DrainNode("r1", "n1", True)))
+    assert not harness.controller.cluster.nodes["n1"].held
     assert (reply is None) == sender.startswith(("agent.", "web."))
     assert reply is None or (reply.done, reply.code) == (False, "not-allowed")
-    assert [event.subject for event in desk.events if event.what == "message-refused"] == [sender]
-    assert desk.dead[-1][1] == f"{sender} may not ask on behalf of operator.jane"
+    assert [event.subject for event in harness.events if event.what == "message-refused"] == [sender]
+    assert harness.dead[-1][1] == f"{sender} may not ask on behalf of operator.jane"
 
 
 @pytest.mark.parametrize(
@@ -59,51 +59,51 @@ def test_nobody_but_a_portal_speaks_for_others(sender: str) -> None:
     ["controller.a", "agent.n1", "web.shop", "portal.q", "operator.", "operator.a b", "operator.a.b", "x", ""],
 )
 def test_a_portal_speaks_for_people_alone(account: str) -> None:
-    desk = ControllerHarness().lead()
-    reply = told(desk, PORTAL, on_behalf(account, DrainNode("r1", "n1", True)))
+    harness = ControllerHarness().lead()
+    reply = told(harness, PORTAL, on_behalf(account, DrainNode("r1", "n1", True)))
     assert code_of(reply) == "not-allowed"
-    assert not desk.controller.cluster.nodes["n1"].held
+    assert not harness.controller.cluster.nodes["n1"].held
 
 
 def test_a_portal_for_itself_only_reads_but_all_of_it() -> None:
-    desk = ControllerHarness().lead()
-    reply = told(desk, PORTAL, on_behalf(PORTAL, Query("q", "nodes")))
+    harness = ControllerHarness().lead()
+    reply = told(harness, PORTAL, on_behalf(PORTAL, Query("q", "nodes")))
     assert reply is not None
     assert reply.data["total"] == 2
-    refused = told(desk, PORTAL, on_behalf(PORTAL, RemoveNode("r", "n1")))
+    refused = told(harness, PORTAL, on_behalf(PORTAL, RemoveNode("r", "n1")))
     assert code_of(refused) == "not-allowed"
-    assert "n1" in desk.controller.cluster.nodes
+    assert "n1" in harness.controller.cluster.nodes
 
 
 @pytest.mark.parametrize("request_", [Query("q", "status"), DrainNode("r", "n1", True), ApprovePlan("a", 1)])
 def test_a_portal_says_nothing_but_on_behalf(request_: Query | DrainNode | ApprovePlan) -> None:
-    desk = ControllerHarness().lead()
-    count = len(desk.replies)
-    desk.say(request_, PORTAL)
-    assert len(desk.replies) == count
-    assert desk.dead[-1][1] == f"{PORTAL} may not ask for {request_.KIND}"
+    harness = ControllerHarness().lead()
+    count = len(harness.replies)
+    harness.say(request_, PORTAL)
+    assert len(harness.replies) == count
+    assert harness.dead[-1][1] == f"{PORTAL} may not ask for {request_.KIND}"
 
 
 def test_an_account_may_do_no_more_through_a_portal() -> None:
-    desk = ControllerHarness().lead()
+    harness = ControllerHarness().lead()
     for number, account in enumerate(("owner.acme", "user.bob")):
-        reply = told(desk, PORTAL, on_behalf(account, DrainNode(f"r{number}", "n1", True)))
+        reply = told(harness, PORTAL, on_behalf(account, DrainNode(f"r{number}", "n1", True)))
         assert code_of(reply) == "not-allowed"
-        view = told(desk, PORTAL, on_behalf(account, Query(f"q{number}", "nodes")))
+        view = told(harness, PORTAL, on_behalf(account, Query(f"q{number}", "nodes")))
         assert code_of(view) == "not-allowed"
-        submitted = told(desk, PORTAL, on_behalf(account, SubmitJob(f"s{number}", job())))
+        submitted = told(harness, PORTAL, on_behalf(account, SubmitJob(f"s{number}", job())))
         assert code_of(submitted) == "not-allowed"
-    assert not desk.controller.cluster.nodes["n1"].held
-    assert not desk.controller.cluster.jobs
+    assert not harness.controller.cluster.nodes["n1"].held
+    assert not harness.controller.cluster.jobs
 
 
 def test_an_answer_goes_to_the_portals_own_queue_alone() -> None:
-    desk = ControllerHarness().lead()
-    count = len(desk.replies)
+    harness = ControllerHarness().lead()
+    count = len(harness.replies)
     asked = on_behalf("operator.jane", DrainNode("r", "n1", True))
-    desk.feed(Received(desk.delivery(), PORTAL, asked, "reply.operator.jane"))
-    assert len(desk.replies) == count
-    assert not desk.controller.cluster.nodes["n1"].held
+    harness.feed(Received(harness.delivery(), PORTAL, asked, "reply.operator.jane"))
+    assert len(harness.replies) == count
+    assert not harness.controller.cluster.nodes["n1"].held
 
 
 @pytest.mark.parametrize(
@@ -120,8 +120,8 @@ def test_what_is_in_it_is_one_request_of_that_id(body: bytes) -> None:
     message = OnBehalf("r", PORTAL, "", body)
     with pytest.raises(CodecError):
         asked_by(Received(None, PORTAL, message), message)
-    desk = ControllerHarness().lead()
-    reply = told(desk, PORTAL, message)
+    harness = ControllerHarness().lead()
+    reply = told(harness, PORTAL, message)
     assert reply == Reply("r", False, "invalid-value", reply.detail if reply else "")
 
 

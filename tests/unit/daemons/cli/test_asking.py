@@ -22,13 +22,13 @@ Between = Callable[[], object]
 
 
 def turned(
-    desk: ControllerHarness, what: str, limit: int, subject: str = "", between: Between = lambda: None
+    harness: ControllerHarness, what: str, limit: int, subject: str = "", between: Between = lambda: None
 ) -> list[dict[str, Any]]:
     """The rows of all pages, one page after the other."""
     rows: list[dict[str, Any]] = []
     after = ""
     while True:
-        reply = desk.ask(Query("q", what, subject, limit, after=after))
+        reply = harness.ask(Query("q", what, subject, limit, after=after))
         assert reply.done, reply.detail
         assert len(reply.data[what]) <= limit
         rows += reply.data[what]
@@ -39,7 +39,7 @@ def turned(
 
 
 @pytest.fixture
-def desk() -> ControllerHarness:
+def harness() -> ControllerHarness:
     """Thirty jobs, every third of which is over."""
     made = ControllerHarness([f"n{number:02}" for number in range(12)]).lead()
     made.ask(SetDeciding("pause", False))
@@ -57,27 +57,27 @@ def desk() -> ControllerHarness:
 
 @pytest.mark.parametrize("what", ["jobs", "nodes", "vms"])
 @pytest.mark.parametrize("limit", [1, 7, 10, 12, 30, 1000])
-def test_pages_together_are_the_whole_list(desk: ControllerHarness, what: str, limit: int) -> None:
-    assert turned(desk, what, limit) == desk.ask(Query("q", what, "", 1000)).data[what]
+def test_pages_together_are_the_whole_list(harness: ControllerHarness, what: str, limit: int) -> None:
+    assert turned(harness, what, limit) == harness.ask(Query("q", what, "", 1000)).data[what]
 
 
-def test_pages_of_what_a_subject_chooses(desk: ControllerHarness) -> None:
-    assert len(turned(desk, "jobs", 3, "cancelled")) == 10
-    assert len(turned(desk, "jobs", 3, "not-over")) == 20
-    assert len(turned(desk, "vms", 3, "n02")) == 10
-    assert [row["name"] for row in turned(desk, "nodes", 1, "n1")] == ["n10", "n11"]
+def test_pages_of_what_a_subject_chooses(harness: ControllerHarness) -> None:
+    assert len(turned(harness, "jobs", 3, "cancelled")) == 10
+    assert len(turned(harness, "jobs", 3, "not-over")) == 20
+    assert len(turned(harness, "vms", 3, "n02")) == 10
+    assert [row["name"] for row in turned(harness, "nodes", 1, "n1")] == ["n10", "n11"]
 
 
-def test_no_job_is_missed_that_ends_while_pages_are_turned(desk: ControllerHarness) -> None:
+def test_no_job_is_missed_that_ends_while_pages_are_turned(harness: ControllerHarness) -> None:
     """Given jobs that end and others that come between two pages, then each of the first is on one page at least."""
     names = iter(range(30))
 
     def end_one() -> None:
         number = next(names)
-        desk.ask(CancelJob(f"d{number}", f"j{number:02}"))
-        desk.ask(SubmitJob(f"t{number}", job(f"k{number:02}")))
+        harness.ask(CancelJob(f"d{number}", f"j{number:02}"))
+        harness.ask(SubmitJob(f"t{number}", job(f"k{number:02}")))
 
-    found = {row["name"] for row in turned(desk, "jobs", 4, between=end_one)}
+    found = {row["name"] for row in turned(harness, "jobs", 4, between=end_one)}
 
     assert found >= {f"j{number:02}" for number in range(30)}
 
@@ -86,8 +86,8 @@ def test_no_job_is_missed_that_ends_while_pages_are_turned(desk: ControllerHarne
     ("what", "after", "why"),
     [("status", "x", "has no pages"), ("jobs", "j03", "the `next` of a page"), ("jobs", "9" * 20, "the `next`")],
 )
-def test_no_page_begins_there(desk: ControllerHarness, what: str, after: str, why: str) -> None:
-    reply = desk.ask(Query("q", what, after=after))
+def test_no_page_begins_there(harness: ControllerHarness, what: str, after: str, why: str) -> None:
+    reply = harness.ask(Query("q", what, after=after))
 
     assert reply.code == "invalid-value"
     assert why in reply.detail

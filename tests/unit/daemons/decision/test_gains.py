@@ -28,7 +28,7 @@ from tests.support.store_samples import decision_record
 
 
 class Prophet(ControllerHarness):
-    """A desk whose policy predicts `outlook` at every cycle, and changes nothing unless it `acts`."""
+    """A harness whose policy predicts `outlook` at every cycle, and changes nothing unless it `acts`."""
 
     outlook: Outlook | None = None
     acts = True
@@ -49,23 +49,23 @@ def foretold(**utilities: tuple[float, float, float]) -> Outlook:
     return Outlook(tuple(utilities), now, predicted, best, 0.25)
 
 
-def desk_at_cycles(**settings: Any) -> Prophet:
-    desk = Prophet(placement=PolicyChoice("first-fit"), decide_s=100.0, **settings)
-    desk.lead()
-    return desk
+def harness_at_cycles(**settings: Any) -> Prophet:
+    harness = Prophet(placement=PolicyChoice("first-fit"), decide_s=100.0, **settings)
+    harness.lead()
+    return harness
 
 
-def plan(desk: ControllerHarness, number: int | str = "") -> dict[str, Any]:
-    reply = desk.ask(Query("q", "plan", f"{number}"))
+def plan(harness: ControllerHarness, number: int | str = "") -> dict[str, Any]:
+    reply = harness.ask(Query("q", "plan", f"{number}"))
     assert reply.done, reply.detail
     decision: dict[str, Any] = reply.data["decision"]
     return decision
 
 
-def cycle(desk: ControllerHarness, nodes: tuple[str, ...] = ("n1", "n2")) -> None:
+def cycle(harness: ControllerHarness, nodes: tuple[str, ...] = ("n1", "n2")) -> None:
     """Let the next cycle come."""
-    desk.wait(desk.timers["decide"] - desk.now_s, reporting=nodes)
-    desk.obey()
+    harness.wait(harness.timers["decide"] - harness.now_s, reporting=nodes)
+    harness.obey()
 
 
 # --- columns ----------------------------------------------------------------------------------------------------------
@@ -132,151 +132,151 @@ def test_history_replaces_a_decision_in_its_place() -> None:
 def test_what_came_of_a_decision_is_put_beside_it_a_cycle_later() -> None:
     """Given a job that gets 1,000 MHz and is due in time, then its utility is measured; a web application's by what
     its balancer says; what is not there any more has none."""
-    desk = desk_at_cycles()
+    harness = harness_at_cycles()
     app = WebApp("shop", (Flow("browse", mean_s=0.2, work_mcycles=1.0),), 500, max_mhz=1000.0)
-    desk.ask(SubmitWeb("w", app))
-    desk.ask(SubmitJob("j", job("a", work=1e6, goal_s=4000.0)))
-    desk.ask(SubmitJob("k", job("ends", work=1e4, goal_s=400.0)))
-    desk.obey()
-    desk.outlook = foretold(a=(0.1, 0.7, 0.75), shop=(0.2, 0.6, 0.9), ends=(0.0, 0.5, 0.5), gone=(0.0, 0.1, 1.0))
-    cycle(desk)
-    first = desk.controller.deciding.decisions
-    assert plan(desk)["measured_at_s"] is None
-    assert plan(desk)["level"] == 0.25
-    node = desk.controller.cluster.active["ends"].allotments[0].node
-    desk.guest(node, "ends#0", GuestChange.ENDED)
-    finished_s = desk.now_s
-    desk.wait(60.0, reporting=["n1", "n2"])
-    say = WebReport("shop", 1, desk.now_s, (FlowSample("browse", 20.0, served=10, mean_s=0.05),))
-    desk.feed(fx.Received(None, "web.shop", say))
-    cycle(desk)
-    view = plan(desk, first)
-    assert view["measured_at_s"] == desk.now_s
+    harness.ask(SubmitWeb("w", app))
+    harness.ask(SubmitJob("j", job("a", work=1e6, goal_s=4000.0)))
+    harness.ask(SubmitJob("k", job("ends", work=1e4, goal_s=400.0)))
+    harness.obey()
+    harness.outlook = foretold(a=(0.1, 0.7, 0.75), shop=(0.2, 0.6, 0.9), ends=(0.0, 0.5, 0.5), gone=(0.0, 0.1, 1.0))
+    cycle(harness)
+    first = harness.controller.deciding.decisions
+    assert plan(harness)["measured_at_s"] is None
+    assert plan(harness)["level"] == 0.25
+    node = harness.controller.cluster.active["ends"].allotments[0].node
+    harness.guest(node, "ends#0", GuestChange.ENDED)
+    finished_s = harness.now_s
+    harness.wait(60.0, reporting=["n1", "n2"])
+    say = WebReport("shop", 1, harness.now_s, (FlowSample("browse", 20.0, served=10, mean_s=0.05),))
+    harness.feed(fx.Received(None, "web.shop", say))
+    cycle(harness)
+    view = plan(harness, first)
+    assert view["measured_at_s"] == harness.now_s
     measured = {gain["workload"]: gain["measured"] for gain in view["gains"]}
     assert measured["shop"] == pytest.approx(0.75)
     assert measured["ends"] == pytest.approx((400.0 - finished_s) / 400.0)
     # no CPU time was reported of the job: all its work is left, at the 1,000 MHz that it gets
-    assert measured["a"] == pytest.approx((4000.0 - (desk.now_s + 1000.0)) / 4000.0, abs=1e-6)
+    assert measured["a"] == pytest.approx((4000.0 - (harness.now_s + 1000.0)) / 4000.0, abs=1e-6)
     assert measured["gone"] is None
     assert view["utility"]["min"]["measured"] == min(value for value in measured.values() if value is not None)
-    stored = desk.store.get(("decision", f"{first:012d}"))
+    stored = harness.store.get(("decision", f"{first:012d}"))
     assert [gain.measured for gain in stored.gains] == [measured[gain.workload] for gain in stored.gains]
-    row = next(row for row in desk.ask(Query("q", "plan-history")).data["decisions"] if row["number"] == first)
+    row = next(row for row in harness.ask(Query("q", "plan-history")).data["decisions"] if row["number"] == first)
     assert row["utility"] == view["utility"]
 
 
 def test_a_cycle_that_was_missed_measures_nothing() -> None:
     """What is found two cycles later is not what was predicted for one."""
-    desk = desk_at_cycles()
-    desk.ask(SubmitJob("j", job("a", goal_s=4000.0)))
-    desk.obey()
-    desk.outlook = foretold(a=(0.1, 0.7, 0.75))
-    cycle(desk)
-    first = desk.controller.deciding.decisions
-    desk.compute = False
-    cycle(desk)
-    desk.feed(fx.Computed(desk.computations[-1].compute_id, None, "out of time"))
-    desk.compute = True
-    cycle(desk)
-    assert plan(desk, first)["measured_at_s"] is None
+    harness = harness_at_cycles()
+    harness.ask(SubmitJob("j", job("a", goal_s=4000.0)))
+    harness.obey()
+    harness.outlook = foretold(a=(0.1, 0.7, 0.75))
+    cycle(harness)
+    first = harness.controller.deciding.decisions
+    harness.compute = False
+    cycle(harness)
+    harness.feed(fx.Computed(harness.computations[-1].compute_id, None, "out of time"))
+    harness.compute = True
+    cycle(harness)
+    assert plan(harness, first)["measured_at_s"] is None
 
 
 def test_a_decision_that_waits_for_approval_can_still_be_approved() -> None:
-    desk = desk_at_cycles(automation=Automation.CONFIRM, hold_starts=True)
-    desk.compute = False
-    desk.ask(SubmitJob("j", job("a", goal_s=4000.0)))
-    desk.outlook = foretold(a=(0.1, 0.7, 0.75))
-    desk.compute = True
-    desk.feed(fx.Computed(desk.computations[-1].compute_id, None, "out of time"))
-    cycle(desk)
-    waiting = desk.controller.deciding.pending
+    harness = harness_at_cycles(automation=Automation.CONFIRM, hold_starts=True)
+    harness.compute = False
+    harness.ask(SubmitJob("j", job("a", goal_s=4000.0)))
+    harness.outlook = foretold(a=(0.1, 0.7, 0.75))
+    harness.compute = True
+    harness.feed(fx.Computed(harness.computations[-1].compute_id, None, "out of time"))
+    cycle(harness)
+    waiting = harness.controller.deciding.pending
     assert waiting is not None
-    before = desk.controller.deciding.decisions
-    desk.wait(95.0, reporting=["n1", "n2"])
-    view = desk.ask(Query("q", "plan")).data
+    before = harness.controller.deciding.decisions
+    harness.wait(95.0, reporting=["n1", "n2"])
+    view = harness.ask(Query("q", "plan")).data
     assert (view["waiting_approval"], view["decision"]["number"]) == (True, before)
-    desk.acts = False  # the next decision holds nothing: this one still waits, with what was measured
-    cycle(desk)
-    view = desk.ask(Query("q", "plan")).data
-    assert (view["waiting_approval"], view["decision"]["measured_at_s"]) == (True, desk.now_s)
-    assert desk.ask(ApprovePlan("ok", before)).done
+    harness.acts = False  # the next decision holds nothing: this one still waits, with what was measured
+    cycle(harness)
+    view = harness.ask(Query("q", "plan")).data
+    assert (view["waiting_approval"], view["decision"]["measured_at_s"]) == (True, harness.now_s)
+    assert harness.ask(ApprovePlan("ok", before)).done
 
 
 def test_decisions_between_cycles_promise_nothing_and_a_new_leader_has_what_was_promised() -> None:
-    desk = desk_at_cycles()
-    desk.outlook = foretold(a=(0.1, 0.7, 0.75))
-    desk.ask(SubmitJob("j", job("a", goal_s=4000.0)))
-    assert plan(desk)["gains"] == []
-    assert plan(desk)["utility"] is None
-    cycle(desk)
-    after = ControllerHarness(store=desk.store).lead()
+    harness = harness_at_cycles()
+    harness.outlook = foretold(a=(0.1, 0.7, 0.75))
+    harness.ask(SubmitJob("j", job("a", goal_s=4000.0)))
+    assert plan(harness)["gains"] == []
+    assert plan(harness)["utility"] is None
+    cycle(harness)
+    after = ControllerHarness(store=harness.store).lead()
     gains = plan(after)["gains"]
     assert gains == [{"workload": "a", "now": 0.1, "predicted": 0.7, "best": 0.75, "measured": None}]
 
 
 def test_a_dry_run_promises_too() -> None:
-    desk = desk_at_cycles()
-    desk.outlook = foretold(a=(0.1, 0.7, 0.75))
-    desk.ask(DryRun("d"))
-    assert desk.replies[-1].data["decision"]["gains"][0]["predicted"] == 0.7
+    harness = harness_at_cycles()
+    harness.outlook = foretold(a=(0.1, 0.7, 0.75))
+    harness.ask(DryRun("d"))
+    assert harness.replies[-1].data["decision"]["gains"][0]["predicted"] == 0.7
 
 
 # --- jobs of a class --------------------------------------------------------------------------------------------------
 
 
-def finish(desk: ControllerHarness, number: int, cpu_s: float, lasted_s: float, **fields: Any) -> None:
+def finish(harness: ControllerHarness, number: int, cpu_s: float, lasted_s: float, **fields: Any) -> None:
     """Have a job of class `render` run on a node of 1,000 MHz a core and end."""
     name = f"r{number}"
-    desk.ask(SubmitJob(name, job(name, memory_mib=500 + number, job_class="render", **fields)))
-    desk.obey()
-    node = desk.controller.cluster.active[name].allotments[0].node
-    desk.wait(lasted_s, reporting=["n1", "n2"])
-    desk.change(node, f"{name}#0", cpu_time_s=cpu_s)
-    desk.report(node)
-    desk.guest(node, f"{name}#0", GuestChange.ENDED, number)
+    harness.ask(SubmitJob(name, job(name, memory_mib=500 + number, job_class="render", **fields)))
+    harness.obey()
+    node = harness.controller.cluster.active[name].allotments[0].node
+    harness.wait(lasted_s, reporting=["n1", "n2"])
+    harness.change(node, f"{name}#0", cpu_time_s=cpu_s)
+    harness.report(node)
+    harness.guest(node, f"{name}#0", GuestChange.ENDED, number)
 
 
 def classless(name: str, **fields: Any) -> Job:
     return Job(name, (), job_class="render", **fields)
 
 
-def told(desk: ControllerHarness, name: str) -> Mapping[str, Any]:
-    row: Mapping[str, Any] = desk.ask(Query("q", "job", name)).data["job"]
+def told(harness: ControllerHarness, name: str) -> Mapping[str, Any]:
+    row: Mapping[str, Any] = harness.ask(Query("q", "job", name)).data["job"]
     return row
 
 
 def test_a_job_without_stages_gets_those_of_its_class() -> None:
     """Given five jobs that used 100 s of CPU in 200 s each, then another one is taken to need 100,000 Mcycles; its
     speed is at least what the others declared, its memory the most of theirs."""
-    desk = ControllerHarness(placement=PolicyChoice("first-fit"), decide_s=10_000.0).lead()
-    refused = desk.ask(SubmitJob("x", classless("x")))
+    harness = ControllerHarness(placement=PolicyChoice("first-fit"), decide_s=10_000.0).lead()
+    refused = harness.ask(SubmitJob("x", classless("x")))
     assert (refused.code, refused.detail.split(" ")[0]) == ("no-profile", "0")
     for number in range(1, 6):
-        finish(desk, number, 100.0, 200.0)
-        assert told(desk, f"r{number}")["profile"] == "declared"
-    assert desk.ask(SubmitJob("x", classless("x", goal_s=desk.now_s + 900.0))).done
-    assert desk.ask(SubmitJob("x", classless("x", goal_s=desk.now_s + 900.0))).done
-    row = told(desk, "x")
+        finish(harness, number, 100.0, 200.0)
+        assert told(harness, f"r{number}")["profile"] == "declared"
+    assert harness.ask(SubmitJob("x", classless("x", goal_s=harness.now_s + 900.0))).done
+    assert harness.ask(SubmitJob("x", classless("x", goal_s=harness.now_s + 900.0))).done
+    row = told(harness, "x")
     assert row["profile"] == "estimated from 5 jobs, ±0 %"
     (stage,) = row["spec"]["stages"]
     assert stage == {"work_mcycles": 100_000.0, "max_mhz": 1000.0, "min_mhz": 0.0, "memory_mib": 505}
-    after = ControllerHarness(store=desk.store).lead()
+    after = ControllerHarness(store=harness.store).lead()
     assert told(after, "x")["profile"] == row["profile"]
     assert after.ask(SubmitJob("y", classless("y"))).done  # what was measured is in the store
 
 
 def test_the_speed_of_jobs_whose_profile_is_itself_estimated_is_the_highest_that_was_seen() -> None:
     """Given a job of 80 s of CPU in the first 100 s and 30 in the next 50, then it was seen at 800 MHz."""
-    desk = ControllerHarness(placement=PolicyChoice("first-fit"), decide_s=100.0).lead()
-    desk.ask(SubmitJob("r", job("r", job_class="render")))
-    desk.obey()
-    node = desk.controller.cluster.active["r"].allotments[0].node
-    desk.change(node, "r#0", cpu_time_s=80.0)
-    desk.wait(100.0, reporting=["n1", "n2"])
-    desk.change(node, "r#0", cpu_time_s=110.0)
-    desk.wait(50.0, reporting=["n1", "n2"])
-    desk.guest(node, "r#0", GuestChange.ENDED)
-    entry = desk.controller.cluster.jobs["r"]
+    harness = ControllerHarness(placement=PolicyChoice("first-fit"), decide_s=100.0).lead()
+    harness.ask(SubmitJob("r", job("r", job_class="render")))
+    harness.obey()
+    node = harness.controller.cluster.active["r"].allotments[0].node
+    harness.change(node, "r#0", cpu_time_s=80.0)
+    harness.wait(100.0, reporting=["n1", "n2"])
+    harness.change(node, "r#0", cpu_time_s=110.0)
+    harness.wait(50.0, reporting=["n1", "n2"])
+    harness.guest(node, "r#0", GuestChange.ENDED)
+    entry = harness.controller.cluster.jobs["r"]
     assert entry.measured_mcycles == pytest.approx(110_000.0)
     assert entry.measured_mhz == pytest.approx(800.0)
-    assert told(desk, "r")["profile"] == "declared"
+    assert told(harness, "r")["profile"] == "declared"

@@ -121,40 +121,40 @@ def test_when_nothing_is_known_of_the_pool_environments_are_served() -> None:
 # --- a live controller -----------------------------------------------------------------------------------------------
 
 
-def add(desk: ControllerHarness, name: str, nodes: tuple[str, ...], **fields: Any) -> EnvironmentEntry:
+def add(harness: ControllerHarness, name: str, nodes: tuple[str, ...], **fields: Any) -> EnvironmentEntry:
     """An environment that runs and has these nodes."""
     record = environment_record(name, agreement=agreement(name, **fields), size=len(nodes))
     entry = EnvironmentEntry.of(record)
-    desk.controller.cluster.environments[name] = entry
+    harness.controller.cluster.environments[name] = entry
     for each in nodes:
-        node = desk.controller.cluster.nodes[each]
+        node = harness.controller.cluster.nodes[each]
         node.environment = node.given = name
     return entry
 
 
-def submit(desk: ControllerHarness, name: str, **fields: Any) -> None:
-    reply = desk.ask(SubmitJob(f"r-{name}", job(name, **fields)))
+def submit(harness: ControllerHarness, name: str, **fields: Any) -> None:
+    reply = harness.ask(SubmitJob(f"r-{name}", job(name, **fields)))
     assert reply.done, reply
 
 
-def where(desk: ControllerHarness, name: str) -> tuple[str, list[str]]:
-    entry = desk.controller.cluster.jobs[name]
+def where(harness: ControllerHarness, name: str) -> tuple[str, list[str]]:
+    entry = harness.controller.cluster.jobs[name]
     return entry.phase.value, [given.node for given in entry.allotments]
 
 
 def test_what_a_decision_sees_of_nodes_and_jobs() -> None:
     """Whose a node is: who has it until it is empty, then nobody, until it serves who gets it."""
     names = ("pool", "mine", "emptying", "releasing", "acquiring", "failed", "to-empty", "of-idle")
-    desk = ControllerHarness(nodes=names).lead()
-    add(desk, "e", ("mine", "emptying", "releasing", "acquiring", "failed"))
-    add(desk, "vms", (), granularity=Granularity.VM, template=SMALL).size = 7
-    idle = add(desk, "idle", ("of-idle",))
+    harness = ControllerHarness(nodes=names).lead()
+    add(harness, "e", ("mine", "emptying", "releasing", "acquiring", "failed"))
+    add(harness, "vms", (), granularity=Granularity.VM, template=SMALL).size = 7
+    idle = add(harness, "idle", ("of-idle",))
     idle.state = EnvironmentState.DEACTIVATED
-    nodes = desk.controller.cluster.nodes
+    nodes = harness.controller.cluster.nodes
     for name in ("emptying", "releasing", "acquiring", "failed"):
         nodes[name].handover, nodes[name].given = Handover(name), "" if name != "acquiring" else "e"
     nodes["to-empty"].given = "e"
-    seen = desk.controller.deciding.builder.build(0.0)
+    seen = harness.controller.deciding.builder.build(0.0)
     held = seen.environments
     assert held is not None
     assert (held.names, held.quota.tolist()) == (("e", "vms"), [-1, 7])
@@ -173,112 +173,112 @@ def test_what_a_decision_sees_of_nodes_and_jobs() -> None:
 
 
 def test_jobs_run_on_the_nodes_of_their_environment_only() -> None:
-    desk = ControllerHarness(nodes=("n1", "n2", "n3")).lead()
-    add(desk, "batch", ("n2",))
+    harness = ControllerHarness(nodes=("n1", "n2", "n3")).lead()
+    add(harness, "batch", ("n2",))
     for name in ("one", "two"):
-        submit(desk, name, memory_mib=2500, environment="batch")
-    submit(desk, "free", memory_mib=2500)
-    desk.obey()
-    assert where(desk, "one") == ("running", ["n2"])
-    assert where(desk, "two") == ("waiting", [])
-    assert where(desk, "free") == ("running", ["n1"])
-    said = {refusal.workload: refusal.reason.code for refusal in desk.controller.deciding.refusals}
+        submit(harness, name, memory_mib=2500, environment="batch")
+    submit(harness, "free", memory_mib=2500)
+    harness.obey()
+    assert where(harness, "one") == ("running", ["n2"])
+    assert where(harness, "two") == ("waiting", [])
+    assert where(harness, "free") == ("running", ["n1"])
+    said = {refusal.workload: refusal.reason.code for refusal in harness.controller.deciding.refusals}
     assert said["two"] is ReasonCode.NO_MEMORY
 
 
 def test_an_environment_of_vms_runs_as_many_as_it_may_on_nodes_of_nobodys() -> None:
     """Also where what it may run has become less since the decision was asked for."""
-    desk = ControllerHarness(nodes=("n1", "n2")).lead()
-    add(desk, "batch", ("n1",))
-    vms = add(desk, "vms", (), granularity=Granularity.VM, template=SMALL)
+    harness = ControllerHarness(nodes=("n1", "n2")).lead()
+    add(harness, "batch", ("n1",))
+    vms = add(harness, "vms", (), granularity=Granularity.VM, template=SMALL)
     vms.size = 2
     for name in ("one", "two", "three"):
-        submit(desk, name, environment="vms")
-    desk.obey()
-    assert [where(desk, name) for name in ("one", "two")] == [("running", ["n2"])] * 2
-    said = {refusal.workload: refusal.reason for refusal in desk.controller.deciding.refusals}
+        submit(harness, name, environment="vms")
+    harness.obey()
+    assert [where(harness, name) for name in ("one", "two")] == [("running", ["n2"])] * 2
+    said = {refusal.workload: refusal.reason for refusal in harness.controller.deciding.refusals}
     assert said["three"].code is ReasonCode.ENTITLEMENT
-    vms.size, desk.compute = 3, False
-    desk.controller.deciding.ask(desk.now_s, cycle=True)
-    desk.report("n2")
-    request = desk.computations[-1].request
+    vms.size, harness.compute = 3, False
+    harness.controller.deciding.ask(harness.now_s, cycle=True)
+    harness.report("n2")
+    request = harness.computations[-1].request
     assert from_bytes(header_bytes({}) + to_bytes(request), "f").request.scheduling == request.scheduling
     vms.size = 2
-    desk.answer(desk.computations[-1])
-    desk.settle()
-    assert where(desk, "three") == ("waiting", [])
-    assert [event.subject for event in desk.happenings("change-stale")] == ["three"]
+    harness.answer(harness.computations[-1])
+    harness.settle()
+    assert where(harness, "three") == ("waiting", [])
+    assert [event.subject for event in harness.happenings("change-stale")] == ["three"]
 
 
 def test_a_decision_that_is_overtaken_by_a_change_of_hands_is_dropped() -> None:
-    desk = ControllerHarness(nodes=("n1", "n2")).lead()
-    add(desk, "batch", ("n2",))
-    desk.compute = False
-    submit(desk, "one", environment="batch")
-    desk.controller.cluster.nodes["n2"].given = ""
-    desk.answer(desk.computations[-1])
-    desk.settle()
-    assert where(desk, "one") == ("waiting", [])
-    assert [event.subject for event in desk.happenings("change-stale")] == ["one"]
+    harness = ControllerHarness(nodes=("n1", "n2")).lead()
+    add(harness, "batch", ("n2",))
+    harness.compute = False
+    submit(harness, "one", environment="batch")
+    harness.controller.cluster.nodes["n2"].given = ""
+    harness.answer(harness.computations[-1])
+    harness.settle()
+    assert where(harness, "one") == ("waiting", [])
+    assert [event.subject for event in harness.happenings("change-stale")] == ["one"]
 
 
 def test_what_waits_to_be_started_on_a_node_that_is_to_be_emptied_is_taken_back_at_once() -> None:
     """Given a limit of one action, so that the second start waits, when the node is given away, then the second never
     gets there, and the node is empty when the first has left it."""
-    desk = ControllerHarness(nodes=("n1", "n2"), limits=Limits(actions_total=1)).lead()
-    add(desk, "batch", ("n2",))
-    submit(desk, "one", environment="batch")
-    submit(desk, "two", environment="batch")
-    assert where(desk, "two") == ("running", ["n2"])
-    parts.lifecycle(desk.controller).handovers.give(desk.controller.cluster.nodes["n2"], "", desk.now_s)
-    desk.wait(5.0, reporting=("n1", "n2"))
-    assert where(desk, "two") == ("waiting", [])
-    orders = [(action.kind.value, action.vm, action.node) for action in desk.obey()]
+    harness = ControllerHarness(nodes=("n1", "n2"), limits=Limits(actions_total=1)).lead()
+    add(harness, "batch", ("n2",))
+    submit(harness, "one", environment="batch")
+    submit(harness, "two", environment="batch")
+    assert where(harness, "two") == ("running", ["n2"])
+    parts.lifecycle(harness.controller).handovers.give(harness.controller.cluster.nodes["n2"], "", harness.now_s)
+    harness.wait(5.0, reporting=("n1", "n2"))
+    assert where(harness, "two") == ("waiting", [])
+    orders = [(action.kind.value, action.vm, action.node) for action in harness.obey()]
     assert orders[:2] == [("start", "one#0", "n2"), ("suspend", "one#0", "n2")]
     assert ("start", "two#0", "n2") not in orders
-    assert desk.controller.cluster.nodes["n2"].handover is Handover.SETTLED
-    assert desk.controller.cluster.nodes["n2"].environment == ""
+    assert harness.controller.cluster.nodes["n2"].handover is Handover.SETTLED
+    assert harness.controller.cluster.nodes["n2"].environment == ""
 
 
 def test_a_vm_is_moved_to_no_node_of_others() -> None:
-    desk = ControllerHarness(nodes=("n1", "n2", "n3")).lead()
-    add(desk, "batch", ("n2", "n3"))
-    submit(desk, "one", environment="batch")
-    submit(desk, "free")
-    desk.obey()
+    harness = ControllerHarness(nodes=("n1", "n2", "n3")).lead()
+    add(harness, "batch", ("n2", "n3"))
+    submit(harness, "one", environment="batch")
+    submit(harness, "free")
+    harness.obey()
     for vm, node in (("one#0", "n1"), ("free#0", "n2")):
-        reply = desk.ask(MoveVm("m", vm, node))
+        reply = harness.ask(MoveVm("m", vm, node))
         assert (reply.done, reply.code) == (False, "node-in-environment")
-    assert desk.ask(MoveVm("m2", "one#0", "n3")).done
+    assert harness.ask(MoveVm("m2", "one#0", "n3")).done
 
 
 def test_an_environment_whose_policy_fails_is_told_of_and_the_others_are_served() -> None:
-    desk = ControllerHarness(nodes=("n1", "n2")).lead()
-    add(desk, "batch", ("n2",), scheduling=Scheduling("edf", {"nonsense": 1}))
-    submit(desk, "one", environment="batch")
-    submit(desk, "free")
-    assert where(desk, "free") == ("running", ["n1"])
-    told = desk.happenings("decision-failed")[-1]
+    harness = ControllerHarness(nodes=("n1", "n2")).lead()
+    add(harness, "batch", ("n2",), scheduling=Scheduling("edf", {"nonsense": 1}))
+    submit(harness, "one", environment="batch")
+    submit(harness, "free")
+    assert where(harness, "free") == ("running", ["n1"])
+    told = harness.happenings("decision-failed")[-1]
     assert (told.subject, "nonsense" in told.detail) == ("batch", True)
-    assert desk.controller.deciding.trouble is not None
+    assert harness.controller.deciding.trouble is not None
 
 
 def test_nothing_is_decided_for_jobs_of_an_environment_that_does_not_run() -> None:
-    desk = ControllerHarness(nodes=("n1", "n2")).lead()
-    entry = add(desk, "batch", ("n2",))
-    submit(desk, "one", environment="batch")
-    desk.obey()
+    harness = ControllerHarness(nodes=("n1", "n2")).lead()
+    entry = add(harness, "batch", ("n2",))
+    submit(harness, "one", environment="batch")
+    harness.obey()
     entry.wanted = EnvironmentState.DEACTIVATED
-    desk.controller.cluster.jobs["one"].phase = JobPhase.SUSPENDED
-    before = len(desk.computations)
-    desk.controller.deciding.ask(desk.now_s, cycle=False)
-    desk.report("n1")
-    assert len(desk.computations) == before
+    harness.controller.cluster.jobs["one"].phase = JobPhase.SUSPENDED
+    before = len(harness.computations)
+    harness.controller.deciding.ask(harness.now_s, cycle=False)
+    harness.report("n1")
+    assert len(harness.computations) == before
 
 
 def test_nodes_of_environments_are_worth_nothing_to_deadline_windows() -> None:
-    desk = WindowHarness(nodes=("n1", "n2", "n3"))
-    desk.lead()
-    add(desk, "batch", ("n2",))
-    desk.controller.cluster.nodes["n3"].given = "batch"
-    assert (desk.view().rate.tolist(), desk.view().nodes) == ([1.0, 0.0, 0.0], 1)
+    harness = WindowHarness(nodes=("n1", "n2", "n3"))
+    harness.lead()
+    add(harness, "batch", ("n2",))
+    harness.controller.cluster.nodes["n3"].given = "batch"
+    assert (harness.view().rate.tolist(), harness.view().nodes) == ([1.0, 0.0, 0.0], 1)

@@ -13,96 +13,98 @@ from tests.support.window_harness import HOUR_S, WindowHarness
 CYCLE_S = 900.0
 
 
-def desk_of(policy: str = "threshold", nodes: tuple[str, ...] = ("n1", "n2", "n3"), **settings: Any) -> WindowHarness:
-    desk = WindowHarness(nodes=nodes, provisioning=PolicyChoice(policy), **settings)
-    desk.lead()
-    return desk
+def harness_of(
+    policy: str = "threshold", nodes: tuple[str, ...] = ("n1", "n2", "n3"), **settings: Any
+) -> WindowHarness:
+    harness = WindowHarness(nodes=nodes, provisioning=PolicyChoice(policy), **settings)
+    harness.lead()
+    return harness
 
 
-def wanted(desk: WindowHarness) -> list[str]:
-    return [name for name, node in desk.controller.cluster.nodes.items() if node.wanted]
+def wanted(harness: WindowHarness) -> list[str]:
+    return [name for name, node in harness.controller.cluster.nodes.items() if node.wanted]
 
 
-def prepares(desk: WindowHarness) -> list[fx.Compute]:
-    return [effect for effect in desk.computations if isinstance(effect.request, PrepareRequest)]
+def prepares(harness: WindowHarness) -> list[fx.Compute]:
+    return [effect for effect in harness.computations if isinstance(effect.request, PrepareRequest)]
 
 
-def events(desk: WindowHarness) -> list[str]:
-    return [event.what for event in desk.events if event.what.startswith("tables-")]
+def events(harness: WindowHarness) -> list[str]:
+    return [event.what for event in harness.events if event.what.startswith("tables-")]
 
 
 def test_a_window_with_little_to_do_leaves_nodes_to_rest() -> None:
-    desk = desk_of()
-    desk.submit()
-    desk.pass_time(CYCLE_S + 5.0)
-    assert len(wanted(desk)) == 1
-    size = parts.windows(desk.controller).sizes["night"]
+    harness = harness_of()
+    harness.submit()
+    harness.pass_time(CYCLE_S + 5.0)
+    assert len(wanted(harness)) == 1
+    size = parts.windows(harness.controller).sizes["night"]
     assert (size.nodes, size.jobs) == (1, 1)
     assert size.breach[0] < 1e-4
-    assert not prepares(desk)
+    assert not prepares(harness)
 
 
 def test_a_window_with_much_to_do_has_all() -> None:
-    desk = desk_of()
+    harness = harness_of()
     for _ in range(30):
-        desk.submit(work=4e7)
-    desk.pass_time(CYCLE_S + 5.0)
-    assert len(wanted(desk)) == 3
-    assert parts.windows(desk.controller).sizes["night"].reason.code.value == "out-of-reach"
+        harness.submit(work=4e7)
+    harness.pass_time(CYCLE_S + 5.0)
+    assert len(wanted(harness)) == 3
+    assert parts.windows(harness.controller).sizes["night"].reason.code.value == "out-of-reach"
 
 
 def test_missing_tables_are_asked_for_and_decided_on_when_they_are_there() -> None:
     """Given a cache without tables, when a cycle has been decided, then they are asked for once; when they are there,
     there is a cycle's decision at once."""
-    desk = desk_of()
-    table_cache, desk.table_cache = desk.table_cache, no_tables
-    desk.submit()
-    desk.compute = False
-    desk.computations.clear()
-    desk.pass_time(CYCLE_S + 5.0)
-    [asked] = desk.computations
-    desk.answer(asked)
-    desk.settle()
-    [prepare] = prepares(desk)
+    harness = harness_of()
+    table_cache, harness.table_cache = harness.table_cache, no_tables
+    harness.submit()
+    harness.compute = False
+    harness.computations.clear()
+    harness.pass_time(CYCLE_S + 5.0)
+    [asked] = harness.computations
+    harness.answer(asked)
+    harness.settle()
+    [prepare] = prepares(harness)
     assert len(prepare.request.specs) == 2
-    assert parts.windows(desk.controller).sizes["night"].reason.code.value == "no-tables"
-    desk.computations.clear()
-    desk.pass_time(60.0)
-    assert not prepares(desk)
-    desk.table_cache = table_cache
-    desk.carry(desk.controller.handle(fx.Computed(prepare.compute_id, Prepared(2)), desk.now_s))
-    desk.settle()
-    [again] = [effect for effect in desk.computations if isinstance(effect.request, DecideRequest)]
+    assert parts.windows(harness.controller).sizes["night"].reason.code.value == "no-tables"
+    harness.computations.clear()
+    harness.pass_time(60.0)
+    assert not prepares(harness)
+    harness.table_cache = table_cache
+    harness.carry(harness.controller.handle(fx.Computed(prepare.compute_id, Prepared(2)), harness.now_s))
+    harness.settle()
+    [again] = [effect for effect in harness.computations if isinstance(effect.request, DecideRequest)]
     assert again.request.provisioning is not None
-    desk.answer(again)
-    assert parts.windows(desk.controller).sizes["night"].reason.code.value in ("keep", "spare")
-    assert events(desk) == ["tables-missing", "tables-ready"]
+    harness.answer(again)
+    assert parts.windows(harness.controller).sizes["night"].reason.code.value in ("keep", "spare")
+    assert events(harness) == ["tables-missing", "tables-ready"]
 
 
 def test_a_worker_that_makes_no_tables_is_told_of_and_decisions_go_on() -> None:
-    desk = desk_of()
-    desk.table_cache = no_tables
-    desk.submit()
-    desk.compute = False
-    desk.computations.clear()
-    desk.pass_time(CYCLE_S + 5.0)
-    desk.answer(desk.computations[0])
-    desk.settle()
-    [prepare] = prepares(desk)
-    desk.carry(desk.controller.handle(fx.Computed(prepare.compute_id, None, "out of time"), desk.now_s))
-    desk.settle()
-    assert events(desk) == ["tables-missing", "tables-failed"]
-    desk.computations.clear()
-    desk.pass_time(CYCLE_S)
-    [asked] = desk.computations
-    desk.answer(asked)
-    desk.settle()
-    assert not prepares(desk)
-    assert len(wanted(desk)) == 1
+    harness = harness_of()
+    harness.table_cache = no_tables
+    harness.submit()
+    harness.compute = False
+    harness.computations.clear()
+    harness.pass_time(CYCLE_S + 5.0)
+    harness.answer(harness.computations[0])
+    harness.settle()
+    [prepare] = prepares(harness)
+    harness.carry(harness.controller.handle(fx.Computed(prepare.compute_id, None, "out of time"), harness.now_s))
+    harness.settle()
+    assert events(harness) == ["tables-missing", "tables-failed"]
+    harness.computations.clear()
+    harness.pass_time(CYCLE_S)
+    [asked] = harness.computations
+    harness.answer(asked)
+    harness.settle()
+    assert not prepares(harness)
+    assert len(wanted(harness)) == 1
 
 
 def test_outside_its_period_a_window_takes_no_node() -> None:
-    desk = desk_of(nodes=("n1", "n2"))
-    desk.pass_time(13 * HOUR_S)
-    assert parts.windows(desk.controller).sizes == {}
-    assert len(wanted(desk)) == 1  # so many are always kept
+    harness = harness_of(nodes=("n1", "n2"))
+    harness.pass_time(13 * HOUR_S)
+    assert parts.windows(harness.controller).sizes == {}
+    assert len(wanted(harness)) == 1  # so many are always kept

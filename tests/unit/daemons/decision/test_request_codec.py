@@ -275,9 +275,9 @@ def test_the_same_decision(policy: str, seed: int) -> None:
 
 
 def test_an_empty_cluster() -> None:
-    desk = ControllerHarness(nodes=[]).lead()
-    same(again(live(desk)).snapshot, live(desk).snapshot)
-    assert ask(desk, "")["pages"] == 1
+    harness = ControllerHarness(nodes=[]).lead()
+    same(again(live(harness)).snapshot, live(harness).snapshot)
+    assert ask(harness, "")["pages"] == 1
 
 
 def test_only_plain_states_can_be_saved() -> None:
@@ -324,9 +324,11 @@ def test_a_new_column_needs_a_new_schema() -> None:
 
 def lively(**settings: Any) -> ControllerHarness:
     """A full cluster: `a` and `gang` run, `big` finds no room, n2 is to be emptied, a stranger is there."""
-    desk = ControllerHarness(**settings).lead()
-    desk.vms["n2"]["web-7"] = VmStatus("web-7", VmState.RUNNING, memory_mib=500, vcpus=2, cpu_mhz=700.0, managed=False)
-    desk.report("n2")
+    harness = ControllerHarness(**settings).lead()
+    harness.vms["n2"]["web-7"] = VmStatus(
+        "web-7", VmState.RUNNING, memory_mib=500, vcpus=2, cpu_mhz=700.0, managed=False
+    )
+    harness.report("n2")
     for number, each in enumerate(
         (
             job("a", memory_mib=1500, work=2e4, goal_s=500.0),
@@ -334,37 +336,37 @@ def lively(**settings: Any) -> ControllerHarness:
             job("big", memory_mib=3900, goal_s=900.5),
         )
     ):
-        desk.ask(SubmitJob(f"r{number}", each))
-        desk.obey()
-    desk.ask(SubmitWeb("web", SHOP))
-    desk.obey()
-    desk.wait(7.0, reporting=["n1", "n2"])
-    desk.ask(DrainNode("d", "n2", True))
-    return desk
+        harness.ask(SubmitJob(f"r{number}", each))
+        harness.obey()
+    harness.ask(SubmitWeb("web", SHOP))
+    harness.obey()
+    harness.wait(7.0, reporting=["n1", "n2"])
+    harness.ask(DrainNode("d", "n2", True))
+    return harness
 
 
-def fetch(desk: ControllerHarness) -> bytes:
+def fetch(harness: ControllerHarness) -> bytes:
     """The request as an operator gets it, page by page."""
-    first = ask(desk, "")
-    pages = [ask(desk, f"{first['id']}.{number}") for number in range(1, first["pages"])]
+    first = ask(harness, "")
+    pages = [ask(harness, f"{first['id']}.{number}") for number in range(1, first["pages"])]
     return from_parts(part for page in (first, *pages) for part in page["parts"])
 
 
-def ask(desk: ControllerHarness, subject: str) -> dict[str, Any]:
-    reply = desk.ask(Query("q", "snapshot", subject))
+def ask(harness: ControllerHarness, subject: str) -> dict[str, Any]:
+    reply = harness.ask(Query("q", "snapshot", subject))
     assert reply.done, reply
     encode(reply)
     return dict(reply.data)
 
 
-def live(desk: ControllerHarness) -> DecideRequest:
+def live(harness: ControllerHarness) -> DecideRequest:
     """The request that the controller makes now."""
-    desk.compute = False
-    desk.say(DryRun("dry"), OPERATOR)
-    made = desk.computations[-1]
+    harness.compute = False
+    harness.say(DryRun("dry"), OPERATOR)
+    made = harness.computations[-1]
     assert isinstance(made, Compute)
-    desk.compute = True
-    desk.answer(made)
+    harness.compute = True
+    harness.answer(made)
     request: DecideRequest = made.request
     return request
 
@@ -372,9 +374,9 @@ def live(desk: ControllerHarness) -> DecideRequest:
 @pytest.mark.parametrize("policy", POLICIES)
 def test_a_live_decision_is_computed_again(policy: str) -> None:
     """Given a live cluster, when it is saved and decided on elsewhere, then the decision is the controller's own."""
-    desk = lively(placement=PolicyChoice(policy))
-    saved = from_bytes(header_bytes(HEADER) + fetch(desk), "f").request
-    asked = live(desk)
+    harness = lively(placement=PolicyChoice(policy))
+    saved = from_bytes(header_bytes(HEADER) + fetch(harness), "f").request
+    asked = live(harness)
     same(asked.snapshot, saved.snapshot)
     outcome = pipeline.run(saved)
     assert outcome == pipeline.run(asked)
@@ -384,28 +386,28 @@ def test_a_live_decision_is_computed_again(policy: str) -> None:
 
 
 def test_saving_changes_nothing() -> None:
-    desk = lively()
-    effects, orders, records = len(desk.computations), list(desk.orders), desk.store.records()
-    fetch(desk)
-    assert (len(desk.computations), desk.orders, desk.store.records()) == (effects, orders, records)
+    harness = lively()
+    effects, orders, records = len(harness.computations), list(harness.orders), harness.store.records()
+    fetch(harness)
+    assert (len(harness.computations), harness.orders, harness.store.records()) == (effects, orders, records)
 
 
 def test_the_same_question_again_is_the_same_answer() -> None:
     """A request is sent again when its answer is slow: the pages still belong together."""
-    desk = lively()
-    first = ask(desk, "")
-    desk.wait(60.0, reporting=["n1", "n2"])
-    assert ask(desk, "")["parts"] == first["parts"]
+    harness = lively()
+    first = ask(harness, "")
+    harness.wait(60.0, reporting=["n1", "n2"])
+    assert ask(harness, "")["parts"] == first["parts"]
 
 
 def test_a_page_that_is_gone_is_refused() -> None:
-    desk = lively()
+    harness = lively()
     for subject in ("q.0", "x.1", "q.", "q", "0", "q.²", "q.99999999999999999999"):
-        refused = desk.ask(Query("other", "snapshot", subject))
+        refused = harness.ask(Query("other", "snapshot", subject))
         assert (refused.done, refused.code) == (False, "invalid-value"), subject
-    ask(desk, "")
-    assert desk.ask(Query("other", "snapshot", "q.0")).done
-    assert not desk.ask(Query("other", "snapshot", "q.1")).done
+    ask(harness, "")
+    assert harness.ask(Query("other", "snapshot", "q.0")).done
+    assert not harness.ask(Query("other", "snapshot", "q.1")).done
 
 
 def test_many_pages_fit_the_bus_and_come_back() -> None:

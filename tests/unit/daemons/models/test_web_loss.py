@@ -104,52 +104,54 @@ SHOP = WebApp(
 )
 
 
-def measured(desk: ControllerHarness, rate: float) -> None:
+def measured(harness: ControllerHarness, rate: float) -> None:
     """What the counters say of the last minute."""
-    desk.feed(
-        Scraped("shop", desk.now_s, (FlowSample("browse", 60.0, int(60 * rate), served=int(60 * rate), mean_s=0.05),))
+    harness.feed(
+        Scraped(
+            "shop", harness.now_s, (FlowSample("browse", 60.0, int(60 * rate), served=int(60 * rate), mean_s=0.05),)
+        )
     )
 
 
-def added(desk: ControllerHarness, hours: list[int]) -> Floats:
-    view = parts.energy(desk.controller).prices.view(desk.now_s, HOUR_S)
+def added(harness: ControllerHarness, hours: list[int]) -> Floats:
+    view = parts.energy(harness.controller).prices.view(harness.now_s, HOUR_S)
     return view.added[hours]
 
 
 def test_a_node_costs_what_the_demand_of_the_hour_before_makes_it_worth() -> None:
     """Given much demand in the first hour and little afterwards, then a node costs more in the first hour of the next
     day than in the hours between; per_utility times the utility lost."""
-    desk = ControllerHarness(prices=PriceSettings(per_utility=10.0), decide_s=HOUR_S / 2).lead()
-    desk.ask(SubmitWeb("w", SHOP))
+    harness = ControllerHarness(prices=PriceSettings(per_utility=10.0), decide_s=HOUR_S / 2).lead()
+    harness.ask(SubmitWeb("w", SHOP))
     for half in range(6):
-        measured(desk, 60.0 if half < 2 else 10.0)
-        desk.now_s += HOUR_S / 2 - 1.0
-        parts.energy(desk.controller).cycle(desk.now_s)
-        desk.now_s += 1.0
+        measured(harness, 60.0 if half < 2 else 10.0)
+        harness.now_s += HOUR_S / 2 - 1.0
+        parts.energy(harness.controller).cycle(harness.now_s)
+        harness.now_s += 1.0
     web, flows = columns([0.1], [0.0])
     web = WebColumns(web.names, web.min_instances, web.max_instances, np.array([8000.0]), web.importance)
     busy, calm = hourly_losses(web, flows, 1000.0, np.array([[60.0], [10.0]]), 8_000.0, 4_000.0)
     assert busy > calm
-    assert added(desk, [0, 21, 22]) == pytest.approx([10.0 * calm, 10.0 * busy, 10.0 * calm])
+    assert added(harness, [0, 21, 22]) == pytest.approx([10.0 * calm, 10.0 * busy, 10.0 * calm])
 
 
 def test_what_an_hour_demands_is_remembered_smoothly() -> None:
     """Given 60 requests a second on one day and 10 at the same hour of the next, then 45 are expected there."""
-    desk = ControllerHarness(prices=PriceSettings(per_utility=10.0), decide_s=HOUR_S).lead()
-    desk.ask(SubmitWeb("w", SHOP))
-    measured(desk, 60.0)
-    parts.energy(desk.controller).cycle(desk.now_s)
-    desk.now_s = 86_500.0
-    measured(desk, 10.0)  # the cycle is due, too
+    harness = ControllerHarness(prices=PriceSettings(per_utility=10.0), decide_s=HOUR_S).lead()
+    harness.ask(SubmitWeb("w", SHOP))
+    measured(harness, 60.0)
+    parts.energy(harness.controller).cycle(harness.now_s)
+    harness.now_s = 86_500.0
+    measured(harness, 10.0)  # the cycle is due, too
     web, flows = columns([0.1], [0.0])
     web = WebColumns(web.names, web.min_instances, web.max_instances, np.array([8000.0]), web.importance)
     (smooth,) = hourly_losses(web, flows, 1000.0, np.array([[45.0]]), 8_000.0, 4_000.0)
-    assert added(desk, [0, 24]) == pytest.approx([10.0 * smooth] * 2)
+    assert added(harness, [0, 24]) == pytest.approx([10.0 * smooth] * 2)
 
 
 def test_nothing_is_added_unless_utility_has_a_price() -> None:
-    desk = ControllerHarness().lead()
-    desk.ask(SubmitWeb("w", SHOP))
-    measured(desk, 60.0)
-    assert not added(desk, [0, 1, 2]).any()
-    assert parts.energy(desk.controller).web_loss is None
+    harness = ControllerHarness().lead()
+    harness.ask(SubmitWeb("w", SHOP))
+    measured(harness, 60.0)
+    assert not added(harness, [0, 1, 2]).any()
+    assert parts.energy(harness.controller).web_loss is None

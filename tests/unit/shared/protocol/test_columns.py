@@ -75,12 +75,12 @@ def test_tables_that_are_none_are_refused(tables: Any) -> None:
 
 
 def test_every_view_says_the_same_in_columns() -> None:
-    desk = ControllerHarness([f"n{number:02}" for number in range(20)]).lead()
+    harness = ControllerHarness([f"n{number:02}" for number in range(20)]).lead()
     for number in range(40):
-        desk.ask(SubmitJob(f"submit-{number}", job(f"job-{number}")))
+        harness.ask(SubmitJob(f"submit-{number}", job(f"job-{number}")))
     as_columns = set()
     for what in QUERIES:
-        plain, folds = desk.ask(Query(f"p-{what}", what)), desk.ask(Query(f"c-{what}", what, columns=True))
+        plain, folds = harness.ask(Query(f"p-{what}", what)), harness.ask(Query(f"c-{what}", what, columns=True))
         assert (folds.done, folds.code) == (plain.done, plain.code)
         if plain.done and what != "snapshot":  # each is a snapshot of its own
             assert unfolded(decode(encode(folds)).data) == decode(encode(plain)).data, what  # type: ignore[union-attr]

@@ -41,7 +41,7 @@ def terms(units: int = 2, theta: float = 0.0, **fields: Any) -> AssuranceTerms:
     return AssuranceTerms((share,), demand, **fields)
 
 
-def desk(nodes: int = 4, **settings: Any) -> EnvironmentHarness:
+def harness(nodes: int = 4, **settings: Any) -> EnvironmentHarness:
     made = EnvironmentHarness(nodes, **({"admission": STATISTICAL} | settings))
     made.lead()
     made.hear()
@@ -58,7 +58,7 @@ def names(made: EnvironmentHarness) -> list[str]:
 
 
 def test_what_fits_is_admitted_and_the_numbers_are_told() -> None:
-    made = desk()
+    made = harness()
     reply = create(made, "a", terms(2))
     assert reply.done
     assert (reply.data["outcome"], len(reply.data["figures"])) == ("admitted", 24)
@@ -69,7 +69,7 @@ def test_what_fits_is_admitted_and_the_numbers_are_told() -> None:
 
 def test_what_does_not_fit_changes_nothing_and_is_offered_what_does() -> None:
     """Given four nodes of which two are guaranteed to another, then two of three are offered."""
-    made = desk()
+    made = harness()
     create(made, "a", terms(2))
     reply = create(made, "b", terms(3))
     assert (reply.done, reply.code) == (False, "share-offered")
@@ -81,7 +81,7 @@ def test_what_does_not_fit_changes_nothing_and_is_offered_what_does() -> None:
 
 
 def test_nothing_that_fits_is_refused() -> None:
-    made = desk()
+    made = harness()
     assert create(made, "a", terms(4)).done
     reply = create(made, "b", terms(1, theta=0.9))
     assert (reply.done, reply.code) == (False, "not-admitted")
@@ -91,7 +91,7 @@ def test_nothing_that_fits_is_refused() -> None:
 def test_predictable_shares_overbook_and_best_effort_always_fits() -> None:
     """Given that each asks for all four nodes half of the time, in the worst case all at once, then two are served 0.75
     of what they ask for, three 0.67."""
-    made = desk()
+    made = harness()
     assert create(made, "a", terms(4, theta=0.7)).done
     assert create(made, "b", terms(4, theta=0.7)).done
     assert create(made, "c", terms(4, theta=0.7)).code in ("not-admitted", "share-offered")
@@ -101,14 +101,14 @@ def test_predictable_shares_overbook_and_best_effort_always_fits() -> None:
 
 def test_an_agreement_without_a_reservation_counts_as_guaranteed() -> None:
     """Given an upper bound of three, or a lower one where that is undefined, then so much is taken."""
-    made = desk()
+    made = harness()
     assert create(made, "a", lower=1, upper=3).done
     assert create(made, "b", lower=1).done
     assert create(made, "c", terms(1)).code == "not-admitted"
 
 
 def test_a_reservation_in_the_future_holds_its_place_and_an_ended_one_frees_it() -> None:
-    made = desk()
+    made = harness()
     assert create(made, "a", terms(4, start_s=10_000.0, end_s=20_000.0)).done
     clash = create(made, "b", terms(2, start_s=15_000.0, end_s=30_000.0))
     assert clash.code == "not-admitted"
@@ -120,7 +120,7 @@ def test_a_reservation_in_the_future_holds_its_place_and_an_ended_one_frees_it()
 
 
 def test_what_is_over_cannot_be_activated() -> None:
-    made = desk()
+    made = harness()
     create(made, "a", terms(2, end_s=1_000.0))
     made.now_s = 1_000.0
     made.hear()
@@ -129,7 +129,7 @@ def test_what_is_over_cannot_be_activated() -> None:
 
 
 def test_the_end_of_an_environment_frees_its_place() -> None:
-    made = desk()
+    made = harness()
     assert create(made, "a", terms(4)).done
     assert create(made, "b", terms(1)).code == "not-admitted"
     assert made.ask(DestroyEnvironment("end", "a")).done
@@ -137,7 +137,7 @@ def test_the_end_of_an_environment_frees_its_place() -> None:
 
 
 def test_checking_changes_nothing_and_tells_the_cheapest_split() -> None:
-    made = desk()
+    made = harness()
     before = made.store.records()
     asked = agreement("new", "web", 0, model="flb-nub", assurance=terms(2, theta=0.9))
     reply = made.ask(CheckReservation("q", asked, 0.95))
@@ -151,7 +151,7 @@ def test_checking_changes_nothing_and_tells_the_cheapest_split() -> None:
 
 
 def test_checking_an_environment_that_is_there_asks_for_what_would_be_instead() -> None:
-    made = desk()
+    made = harness()
     create(made, "a", terms(3))
     entry = made.controller.cluster.environments["a"]
     assert made.ask(CheckReservation("q", replace(entry.agreement, assurance=terms(4)))).data["outcome"] == "admitted"
@@ -160,7 +160,7 @@ def test_checking_an_environment_that_is_there_asks_for_what_would_be_instead() 
 
 
 def test_without_a_policy_whoever_asks_is_let_in_and_a_check_says_so() -> None:
-    made = desk(admission=None)
+    made = harness(admission=None)
     for name in ("a", "b"):
         assert create(made, name, terms(4)).done
     reply = made.ask(CheckReservation("q", agreement("c", assurance=terms(2), lower=0, model="flb-nub")))
@@ -169,7 +169,7 @@ def test_without_a_policy_whoever_asks_is_let_in_and_a_check_says_so() -> None:
 
 
 def test_other_bounds_are_admitted_where_nothing_else_is_reserved() -> None:
-    made = desk()
+    made = harness()
     assert create(made, "a", lower=1, upper=2).done
     assert create(made, "b", terms(2)).done
     assert made.ask(ResizeEnvironment("more", "a", 1, 3)).code == "share-offered"
@@ -178,7 +178,7 @@ def test_other_bounds_are_admitted_where_nothing_else_is_reserved() -> None:
 
 
 def test_what_is_reserved_can_be_changed_for_what_is_admitted() -> None:
-    made = desk()
+    made = harness()
     assert create(made, "a", terms(2)).done
     assert create(made, "b", terms(1)).done
     assert made.ask(ReserveEnvironment("four", "a", terms(4))).code == "share-offered"
@@ -191,7 +191,7 @@ def test_what_is_reserved_can_be_changed_for_what_is_admitted() -> None:
 
 
 def test_history_makes_the_demand_and_without_any_there_is_none() -> None:
-    made = desk()
+    made = harness()
     history = AssuranceTerms((Share(GUARANTEED),))
     reply = create(made, "a", history)
     assert (reply.done, reply.code) == (False, "not-admissible")
@@ -203,7 +203,7 @@ def test_history_makes_the_demand_and_without_any_there_is_none() -> None:
 
 def test_questions_are_answered_one_after_the_other() -> None:
     """Given two that fit alone but not together, asked at once, then the second is judged beside the first."""
-    made = desk()
+    made = harness()
     made.compute = False
     made.computations.clear()
     create(made, "a", terms(3))
@@ -217,7 +217,7 @@ def test_questions_are_answered_one_after_the_other() -> None:
 
 
 def test_a_worker_that_has_lost_everything_is_told_everything() -> None:
-    made = desk()
+    made = harness()
     create(made, "a", terms(3))
     made.compute = False
     create(made, "b", terms(2))
@@ -235,7 +235,7 @@ def test_a_worker_that_has_lost_everything_is_told_everything() -> None:
 
 def test_many_reservations_are_sent_in_parts() -> None:
     """Given 120 that stand, which a worker is told of for the first time, then it is asked when it knows them all."""
-    made = desk()
+    made = harness()
     share = AssuranceTerms((Share(ServiceClass.BEST_EFFORT),), (HALF,) * 24)
     entries = made.controller.cluster.environments
     for number in range(120):
@@ -250,7 +250,7 @@ def test_many_reservations_are_sent_in_parts() -> None:
 
 
 def test_nodes_that_come_and_go_are_counted() -> None:
-    made = desk(2)
+    made = harness(2)
     before = len(made.computations)
     made.ask(DrainNode("out", "n1", True))
     assert len(made.computations) == before + 1
@@ -260,7 +260,7 @@ def test_nodes_that_come_and_go_are_counted() -> None:
 
 
 def test_a_worker_that_fails_admits_nobody_and_says_why() -> None:
-    made = desk()
+    made = harness()
     made.compute = False
     create(made, "a", terms(1))
     made.carry(made.controller.handle(fx.Computed(made.computations[-1].compute_id, None, "out of time"), made.now_s))
@@ -270,7 +270,7 @@ def test_a_worker_that_fails_admits_nobody_and_says_why() -> None:
 
 
 def test_the_same_request_again_is_the_same_creation() -> None:
-    made = desk()
+    made = harness()
     asked = CreateEnvironment("one", agreement("a", "batch", 0, model="flb-nub", assurance=terms(4)))
     assert made.ask(asked).done
     count = len(made.computations)
@@ -279,14 +279,14 @@ def test_the_same_request_again_is_the_same_creation() -> None:
 
 
 def test_what_stands_is_told_a_new_leader() -> None:
-    made = desk()
+    made = harness()
     create(made, "a", terms(3))
     after = made.successor(admission=STATISTICAL)
     reply = create(after, "b", terms(2))
     assert (reply.code, reply.data["figures"][0]["classes"][0]["needed"]) == ("share-offered", 3)
 
 
-def test_a_desk_remembers_what_it_was_told_and_says_when_it_was_not() -> None:
+def test_a_harness_remembers_what_it_was_told_and_says_when_it_was_not() -> None:
     made = AdmissionWorker()
     first = AdmissionTask("a/1", 0, 1, gone=(), put=(), policy="peak", params={}, pools=(), now_s=0.0)
     assert not made.answer(first).behind
@@ -297,7 +297,7 @@ def test_a_desk_remembers_what_it_was_told_and_says_when_it_was_not() -> None:
 
 
 def test_what_promises_leave_is_forecast_and_shown() -> None:
-    made = desk()
+    made = harness()
     create(made, "a", terms(3))
     data = made.ask(Query("q", "assurance")).data
     assert [row["best_effort"] for row in data["forecast"]] == [1] * 24

@@ -38,14 +38,14 @@ NOTHING = AssuranceTerms((Share(GUARANTEED),), (SlotDemand((1.0,)),) * 24)
 
 def test_a_lower_bound_is_needed_whatever_demand_is_announced() -> None:
     """Given an announced demand of nothing and a lower bound of three, which nobody else may have, then three count."""
-    made = admission_cases.desk(4)
+    made = admission_cases.harness(4)
     reply = admission_cases.create(made, "a", NOTHING, lower=3)
     assert [slot["classes"][0]["needed"] for slot in reply.data["figures"]] == [3] * 24
     assert admission_cases.create(made, "b", admission_cases.terms(2)).code == "share-offered"
 
 
 def test_a_lower_bound_rises_only_where_it_is_admitted() -> None:
-    made = admission_cases.desk(4)
+    made = admission_cases.harness(4)
     assert admission_cases.create(made, "a", NOTHING).done
     assert admission_cases.create(made, "b", admission_cases.terms(3)).done
     assert made.ask(ResizeEnvironment("more", "a", 2, 4)).code == "share-offered"
@@ -54,7 +54,7 @@ def test_a_lower_bound_rises_only_where_it_is_admitted() -> None:
 
 
 def test_what_was_measured_of_another_owner_is_nobody_elses() -> None:
-    made = admission_cases.desk(4)
+    made = admission_cases.harness(4)
     admission_cases.create(made, "a", admission_cases.terms(2))
     environment = made.controller.cluster.environments["a"]
     entry = parts.admission(made.controller).assurance.entry_of(environment)
@@ -70,7 +70,7 @@ def test_what_was_measured_of_another_owner_is_nobody_elses() -> None:
 
 def test_who_asks_without_end_keeps_nobody_waiting() -> None:
     """Given a worker that does not answer, then so many questions of one sender wait and no more, and another's too."""
-    made = admission_cases.desk(4)
+    made = admission_cases.harness(4)
     made.compute = False
     asked = agreement("new", lower=0, model="flb-nub", assurance=admission_cases.terms(1))
     for number in range(QUESTIONS_OF_ONE_MAX + 1):  # one of them is being answered
@@ -86,7 +86,7 @@ def test_who_asks_without_end_keeps_nobody_waiting() -> None:
 @pytest.mark.parametrize("zone", ["Mars/X", "../../etc/passwd", "a\0b"])
 @pytest.mark.parametrize("policy", [STATISTICAL, None])
 def test_a_time_zone_that_is_not_known_here_is_refused(zone: str, policy: PolicyChoice | None) -> None:
-    made = admission_cases.desk(4, admission=policy)
+    made = admission_cases.harness(4, admission=policy)
     strange = admission_cases.terms(1, timezone=zone)
     assert admission_cases.create(made, "a", strange).code == "invalid-value"
     assert admission_cases.create(made, "a", admission_cases.terms(1)).done
@@ -106,7 +106,7 @@ def test_slots_without_number_are_refused_before_they_are_made() -> None:
 @pytest.mark.parametrize("police", [True, False])
 def test_what_does_not_hold_yet_or_any_more_is_neither_kept_nor_missed(police: bool) -> None:
     """Given one node for a demand of two, guaranteed from ten hours on for ten hours."""
-    made = unit_cases.desk(1, assurance=AssuranceSettings(police=police))
+    made = unit_cases.harness(1, assurance=AssuranceSettings(police=police))
     then: dict[str, Any] = {"start_s": 10 * HOUR_S, "end_s": 20 * HOUR_S}
     unit_cases.shop(made, "a", unit_cases.terms(2, 2, theta=1.0, **then))
     made.demand("a-site", 2)
@@ -123,7 +123,7 @@ def test_what_does_not_hold_yet_or_any_more_is_neither_kept_nor_missed(police: b
 
 def test_what_is_reserved_is_had_as_soon_as_it_begins() -> None:
     """Given a reservation that begins within a slot, then its owner has a right to its units from then on."""
-    made = unit_cases.desk(4)
+    made = unit_cases.harness(4)
     unit_cases.shop(made, "a", unit_cases.terms(2, 2, start_s=1_000.0, end_s=2_000.0))
     made.demand("a-site", 2)
     found = []
@@ -135,7 +135,7 @@ def test_what_is_reserved_is_had_as_soon_as_it_begins() -> None:
 
 
 def test_a_lower_bound_is_nobodys_before_its_reservation_begins() -> None:
-    made = unit_cases.desk(4)
+    made = unit_cases.harness(4)
     made.environment("a", "web", 3, model="flb-nub", assurance=unit_cases.terms(3, theta=1.0, start_s=50_000.0))
     made.look()
     (group,) = parts.coordination(made.controller).groups
@@ -147,7 +147,7 @@ def test_a_lower_bound_is_nobodys_before_its_reservation_begins() -> None:
 
 def test_an_alarm_of_shares_that_are_no_more_is_no_more() -> None:
     """Given a second share that is missed, and a reservation without it, then a new leader tells of no alarm."""
-    made = unit_cases.desk(1)
+    made = unit_cases.harness(1)
     shares = (Share(PREDICTABLE, 1, 0.9), Share(PREDICTABLE, None, 0.8))
     two = AssuranceTerms(shares, (SlotDemand((0.0, 0.0, 1.0)),) * 24)
     unit_cases.shop(made, "a", two)
@@ -177,7 +177,7 @@ def test_an_alarm_that_is_left_over_in_the_store_does_no_harm() -> None:
 
 def test_one_that_is_no_more_does_not_stop_the_others_from_being_measured() -> None:
     """Given an environment that has days of its own alone and serves no more."""
-    made = unit_cases.desk(12)
+    made = unit_cases.harness(12)
     for name in ("a", "b", "gone"):
         unit_cases.shop(made, name, unit_cases.terms(0, 3))
     assurance = parts.admission(made.controller).assurance
@@ -193,7 +193,7 @@ def test_one_that_is_no_more_does_not_stop_the_others_from_being_measured() -> N
 
 def test_one_that_is_new_does_not_make_the_others_unknown() -> None:
     """Given two of forty days and one of eight, then the two are known by forty instances and the new one by eight."""
-    made = unit_cases.desk(12)
+    made = unit_cases.harness(12)
     assurance = parts.admission(made.controller).assurance
     for name, first in (("a", 0), ("b", 0), ("new", 32)):
         unit_cases.shop(made, name, unit_cases.terms(0, 3))
@@ -222,7 +222,7 @@ class CountedSharing:
 
 
 def test_units_are_shared_once_when_the_slots_of_many_end_together() -> None:
-    made = unit_cases.desk(6)
+    made = unit_cases.harness(6)
     for name in ("a", "b", "c", "d"):
         unit_cases.shop(made, name, unit_cases.terms(1, 2), lease_s=1e6)
     coordinating: Any = parts.coordination(made.controller)

@@ -32,7 +32,7 @@ def terms(*units: int, theta: float = 0.9, **fields: Any) -> AssuranceTerms:
     return AssuranceTerms((share,), (SlotDemand(tuple(chances)),) * 24, **fields)
 
 
-def desk(nodes: int = 6, **settings: Any) -> CoordinationHarness:
+def harness(nodes: int = 6, **settings: Any) -> CoordinationHarness:
     return CoordinationHarness(nodes, **({"admission": STATISTICAL} | settings)).begin()
 
 
@@ -51,7 +51,7 @@ def assurance_of(made: CoordinationHarness, name: str) -> dict[str, Any]:
 
 
 def test_within_what_was_announced_everything_is_by_right() -> None:
-    made = desk()
+    made = harness()
     shop(made, "a", terms(1, 3))
     made.demand("a-site", 3)
     row = assurance_of(made, "a")
@@ -63,7 +63,7 @@ def test_within_what_was_announced_everything_is_by_right() -> None:
 def test_beyond_the_peak_is_best_effort_and_gives_way_to_who_has_a_right() -> None:
     """Given six nodes, of which one takes five though it has announced two, then another who is entitled to four gets
     them: notice is given, and at the next timer they are taken back."""
-    made = desk()
+    made = harness()
     shop(made, "bad", terms(1, 2))
     shop(made, "good", terms(2, 4))
     made.demand("bad-site", 5)
@@ -81,7 +81,7 @@ def test_beyond_the_peak_is_best_effort_and_gives_way_to_who_has_a_right() -> No
 
 
 def test_without_policing_whoever_came_first_keeps_what_it_has() -> None:
-    made = desk(assurance=AssuranceSettings(police=False))
+    made = harness(assurance=AssuranceSettings(police=False))
     shop(made, "bad", terms(1, 2))
     shop(made, "good", terms(2, 4))
     made.demand("bad-site", 5)
@@ -92,7 +92,7 @@ def test_without_policing_whoever_came_first_keeps_what_it_has() -> None:
 
 
 def test_surplus_may_be_rejected() -> None:
-    made = desk(assurance=AssuranceSettings(surplus=SurplusUse.REJECTED))
+    made = harness(assurance=AssuranceSettings(surplus=SurplusUse.REJECTED))
     shop(made, "a", terms(1, 2))
     made.demand("a-site", 5)
     assert made.sizes()["a"] == 2
@@ -101,7 +101,7 @@ def test_surplus_may_be_rejected() -> None:
 
 def test_the_peak_all_day_is_more_than_the_slots_together_may_use() -> None:
     """Given a demand of four on one day in ten, then asking for it every day is entitled to it on a few."""
-    made = desk(8)
+    made = harness(8)
     shop(made, "a", terms(*(0,) * 9, 4))
     entitled = []
     for day in range(6):
@@ -116,7 +116,7 @@ def test_the_peak_all_day_is_more_than_the_slots_together_may_use() -> None:
 
 
 def test_outside_its_time_a_reservation_entitles_to_nothing() -> None:
-    made = desk()
+    made = harness()
     shop(made, "a", terms(2, 2, start_s=5_000.0, end_s=6_000.0))
     made.demand("a-site", 2)
     assert (assurance_of(made, "a")["entitled"], made.sizes()["a"]) == (0, 2)
@@ -125,7 +125,7 @@ def test_outside_its_time_a_reservation_entitles_to_nothing() -> None:
 
 def test_guaranteed_units_come_before_predictable_ones() -> None:
     """Given two that are short of nodes, then the later one, which was guaranteed its units, has all of them."""
-    made = desk(4)
+    made = harness(4)
     shop(made, "soft", terms(3, 3, theta=0.5))
     shop(made, "hard", terms(3, 3, theta=1.0))
     made.demand("soft-site", 3)
@@ -135,7 +135,7 @@ def test_guaranteed_units_come_before_predictable_ones() -> None:
 
 
 def test_verdicts_and_windows_outlive_a_leader() -> None:
-    made = desk()
+    made = harness()
     shop(made, "a", terms(1, 2))
     made.demand("a-site", 5)
     before = parts.admission(made.controller).assurance.entries["a"]
@@ -159,7 +159,7 @@ def successor(made: CoordinationHarness) -> CoordinationHarness:
 
 
 def test_the_largest_demand_of_each_slot_is_kept() -> None:
-    made = desk()
+    made = harness()
     shop(made, "a", terms(0, 3))
     made.demand("a-site", 3)
     made.now_s = 1_800.0
@@ -177,7 +177,7 @@ def test_the_largest_demand_of_each_slot_is_kept() -> None:
 
 
 def test_what_was_measured_outlives_a_leader_and_makes_a_profile() -> None:
-    made = desk()
+    made = harness()
     shop(made, "a", terms(0, 3))
     made.demand("a-site", 2)
     for hour in range(1, 25):
@@ -191,7 +191,7 @@ def test_what_was_measured_outlives_a_leader_and_makes_a_profile() -> None:
 
 
 def test_an_environment_without_a_reservation_is_measured_too() -> None:
-    made = desk()
+    made = harness()
     shop(made, "a", None, upper=2)
     made.demand("a-site", 3)
     row = assurance_of(made, "a")
@@ -201,7 +201,7 @@ def test_an_environment_without_a_reservation_is_measured_too() -> None:
 
 def test_how_demands_vary_together_is_measured_as_slots_end() -> None:
     """Given two that are high on the same days and one that is high on the others."""
-    made = desk(12)
+    made = harness(12)
     for name in ("a", "b", "c"):
         shop(made, name, terms(0, 3))
     entries = parts.admission(made.controller).assurance.entries
@@ -222,7 +222,7 @@ def test_how_demands_vary_together_is_measured_as_slots_end() -> None:
 
 def test_a_promise_that_is_missed_is_an_alarm_until_it_is_kept_again() -> None:
     """Given one node for a demand of two that is promised 0.9, for some hours, and then three."""
-    made = desk(1)
+    made = harness(1)
     shop(made, "a", terms(2, 2))
     made.demand("a-site", 2)
     alarms = []
@@ -244,7 +244,7 @@ def test_a_promise_that_is_missed_is_an_alarm_until_it_is_kept_again() -> None:
 
 
 def test_little_is_not_enough_to_say_that_a_promise_is_missed() -> None:
-    made = desk(1)
+    made = harness(1)
     shop(made, "a", terms(2, 2, theta=0.6))
     made.demand("a-site", 2)
     made.now_s = HOUR_S
@@ -316,7 +316,7 @@ def test_the_oldest_days_are_forgotten() -> None:
 
 
 def test_what_is_known_is_stored_as_it_is() -> None:
-    made = desk()
+    made = harness()
     shop(made, "a", terms(1, 2))
     made.demand("a-site", 5)
     for hour in range(1, 4):
@@ -330,7 +330,7 @@ def test_what_is_known_is_stored_as_it_is() -> None:
 
 def test_many_slots_that_end_at_once_hold_nobody_up() -> None:
     """Given 120 environments whose slot is over, then they are noted in parts, all in that instant."""
-    made = desk()
+    made = harness()
     shop(made, "a", terms(1, 2))
     assurance = parts.admission(made.controller).assurance
     for number in range(120):

@@ -137,24 +137,24 @@ class WindFeature(Feature):
 class Scene:
     """A controller with the feature, and what is said to it."""
 
-    def __init__(self, desk: ControllerHarness | None = None) -> None:
+    def __init__(self, harness: ControllerHarness | None = None) -> None:
         self.made: list[WindFeature] = []
-        self.desk = ControllerHarness(
-            store=None if desk is None else desk.store, plug_ins=(self._make,), decide_s=900.0, placement=APC
+        self.harness = ControllerHarness(
+            store=None if harness is None else harness.store, plug_ins=(self._make,), decide_s=900.0, placement=APC
         )
         self.wind = self.made[0]
-        self.desk.lead()
+        self.harness.lead()
 
     def _make(self, spine: Spine) -> WindFeature:
         self.made.append(WindFeature(spine))
         return self.made[-1]
 
     def ask(self, request: Any, sender: str = OPERATOR) -> Any:
-        self.desk.say(cast(Message, request), sender)
-        return self.desk.replies[-1]
+        self.harness.say(cast(Message, request), sender)
+        return self.harness.replies[-1]
 
     def blow(self, node: str, m_s: float, sender: str = "") -> None:
-        self.desk.say(cast(Message, WindMeasured(node, m_s)), sender or topology.agent_user(node))
+        self.harness.say(cast(Message, WindMeasured(node, m_s)), sender or topology.agent_user(node))
 
 
 @pytest.fixture
@@ -167,7 +167,9 @@ def test_a_request_is_carried_out_once_answered_audited_and_told(scene: Scene) -
     assert scene.ask(LimitWind("w2", 15.0)).done
     assert scene.ask(LimitWind("w1", 12.0)).done  # a repeat that comes late
     assert scene.wind.limit_m_s == 15.0
-    assert [event.detail for event in scene.desk.happenings("wind-limited")] == [f"{v} by {OPERATOR}" for v in (12, 15)]
+    assert [event.detail for event in scene.harness.happenings("wind-limited")] == [
+        f"{v} by {OPERATOR}" for v in (12, 15)
+    ]
     refused = scene.ask(LimitWind("w3", -1.0))
     assert (refused.code, refused.detail) == ("invalid-value", "m_s is -1, expected more than 0")
 
@@ -182,16 +184,16 @@ def test_only_a_nodes_agent_speaks_for_it(scene: Scene) -> None:
     scene.blow("n2", 30.0, topology.agent_user("n1"))
     scene.blow("n9", 30.0)
     assert scene.wind.m_s == {"n1": 30.0}
-    assert [reason for _, reason in scene.desk.dead] == [
+    assert [reason for _, reason in scene.harness.dead] == [
         f"{topology.agent_user('n1')} may not speak for node n2",
         "node n9 has not been added",
     ]
 
 
 def test_a_message_is_acknowledged(scene: Scene) -> None:
-    before = len(scene.desk.acknowledged)
+    before = len(scene.harness.acknowledged)
     scene.blow("n1", 30.0)
-    assert len(scene.desk.acknowledged) == before + 1
+    assert len(scene.harness.acknowledged) == before + 1
 
 
 def test_its_view_alarm_and_metric_are_shown(scene: Scene) -> None:
@@ -199,37 +201,37 @@ def test_its_view_alarm_and_metric_are_shown(scene: Scene) -> None:
     shown = scene.ask(Query("q1", "wind"))
     assert shown.data["nodes"] == {"n1": 30.0}
     assert scene.ask(Query("q2", "wind", "n7")).code == "unknown-node"
-    found = [row for row in alarms(scene.desk.controller.queries.tables, 0.0) if row["what"] == "wind-strong"]
+    found = [row for row in alarms(scene.harness.controller.queries.tables, 0.0) if row["what"] == "wind-strong"]
     assert [(row["subject"], row["detail"]) for row in found] == [("n1", "30 m/s")]
     scrape = Scrape()
-    read_tables(scene.desk.controller.queries.tables, scrape, 0.0)
+    read_tables(scene.harness.controller.queries.tables, scrape, 0.0)
     (family,) = [family for family in scrape.families() if family.metric is WIND]
     assert family.series == ((("n1",), 30.0),)
 
 
 def test_its_timer_and_cycle_are_called(scene: Scene) -> None:
     assert scene.wind.looks == 1
-    scene.desk.wait(2 * READ_S)
+    scene.harness.wait(2 * READ_S)
     assert scene.wind.looks == 3
-    scene.desk.wait(900.0, reporting=("n1", "n2"))
+    scene.harness.wait(900.0, reporting=("n1", "n2"))
     assert scene.wind.cycles == 1
 
 
 def test_its_columns_decide_where_jobs_run(scene: Scene) -> None:
     scene.blow("n1", 30.0)
     scene.ask(SubmitJob("s1", job("a")))
-    assert [order.node for order in scene.desk.take_orders()] == ["n2"]
+    assert [order.node for order in scene.harness.take_orders()] == ["n2"]
 
 
 def test_it_refuses_what_others_would_carry_out(scene: Scene) -> None:
     assert scene.ask(SubmitJob("s1", job("kite"))).code == "windy"
-    assert "kite" not in scene.desk.controller.cluster.jobs
+    assert "kite" not in scene.harness.controller.cluster.jobs
 
 
 def test_the_next_leader_finds_it_as_it_was(scene: Scene) -> None:
     scene.ask(LimitWind("w1", 12.0))
-    later = Scene(scene.desk)
-    assert later.desk.controller.unit_of_work.term == 2
+    later = Scene(scene.harness)
+    assert later.harness.controller.unit_of_work.term == 2
     assert later.wind.limit_m_s == 12.0
     assert later.wind.looks == 1
 
@@ -262,7 +264,7 @@ def test_a_feature_that_holds_a_request_answers_it_later() -> None:
             held.append(received)
             return True
 
-    desk = ControllerHarness((), plug_ins=(Holding,)).lead()
-    desk.say(SubmitJob("s1", job("a")), OPERATOR)
+    harness = ControllerHarness((), plug_ins=(Holding,)).lead()
+    harness.say(SubmitJob("s1", job("a")), OPERATOR)
     assert [received.message.KIND for received in held] == ["submit-job"]
-    assert (desk.replies, desk.acknowledged[1:]) == ([], [])
+    assert (harness.replies, harness.acknowledged[1:]) == ([], [])

@@ -38,50 +38,50 @@ class Crashing(ControllerHarness):
 
 
 def test_a_job_that_crashes_begins_anew_at_once() -> None:
-    desk = Crashing()
-    desk.crash()
-    assert [order.kind for order in desk.orders] == [ActionKind.START]
+    harness = Crashing()
+    harness.crash()
+    assert [order.kind for order in harness.orders] == [ActionKind.START]
 
 
 def test_a_job_that_crashes_again_and_again_waits_longer_each_time() -> None:
     """Given a program that always fails, when it is begun anew, then after 15 s, 30 s, 60 s."""
-    desk = Crashing()
-    desk.crash()
+    harness = Crashing()
+    harness.crash()
     for pause_s in (RETRY_S, 2 * RETRY_S, 4 * RETRY_S):
-        desk.crash()
-        assert desk.orders == []
-        assert desk.starts_within(pause_s)
+        harness.crash()
+        assert harness.orders == []
+        assert harness.starts_within(pause_s)
 
 
 def test_a_job_that_ran_for_long_begins_anew_at_once() -> None:
-    desk = Crashing()
-    desk.crash()
-    desk.obey()
-    desk.wait(1_000.0, reporting=NODES)
-    desk.crash()
-    assert [order.kind for order in desk.orders] == [ActionKind.START]
+    harness = Crashing()
+    harness.crash()
+    harness.obey()
+    harness.wait(1_000.0, reporting=NODES)
+    harness.crash()
+    assert [order.kind for order in harness.orders] == [ActionKind.START]
 
 
 def test_a_guest_that_is_lost_has_not_crashed() -> None:
     """One that somebody else has removed, or that went with its host: as often as that may be."""
-    desk = Crashing()
+    harness = Crashing()
     for _ in range(3):
-        desk.crash(VmState.RUNNING)
-        desk.wait(5.0, reporting=NODES)
-        assert [order.kind for order in desk.orders] == [ActionKind.START]
+        harness.crash(VmState.RUNNING)
+        harness.wait(5.0, reporting=NODES)
+        assert [order.kind for order in harness.orders] == [ActionKind.START]
 
 
 def test_a_crash_before_the_start_is_answered_counts_too() -> None:
     """Given a program that fails so soon that its job has not come together, when it fails again, then it waits."""
-    desk = Crashing()
-    (start,) = desk.take_orders()
+    harness = Crashing()
+    (start,) = harness.take_orders()
     assert start.spec is not None
-    desk.result(start, status=VmStatus("j#0", VmState.CRASHED, 1, attempt=1, memory_mib=start.spec.memory_mib))
-    assert desk.happenings("job-started") == []
-    desk.change(start.node, "j#0", state=VmState.CRASHED)
-    desk.guests += 1
-    desk.guest(start.node, "j#0", GuestChange.VANISHED, desk.guests)
-    assert desk.starts_within(RETRY_S)
-    desk.crash()
-    assert desk.orders == []
-    assert desk.starts_within(RETRY_S)
+    harness.result(start, status=VmStatus("j#0", VmState.CRASHED, 1, attempt=1, memory_mib=start.spec.memory_mib))
+    assert harness.happenings("job-started") == []
+    harness.change(start.node, "j#0", state=VmState.CRASHED)
+    harness.guests += 1
+    harness.guest(start.node, "j#0", GuestChange.VANISHED, harness.guests)
+    assert harness.starts_within(RETRY_S)
+    harness.crash()
+    assert harness.orders == []
+    assert harness.starts_within(RETRY_S)

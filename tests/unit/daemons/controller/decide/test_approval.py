@@ -24,62 +24,62 @@ NODES = ("n1", "n2")
 
 
 def held(**settings: Any) -> ControllerHarness:
-    """A desk with a move that waits: its node is to be emptied."""
-    desk = ControllerHarness(NODES, automation=Automation.CONFIRM, decide_s=CYCLE_S, **settings)
-    desk.lead()
-    desk.ask(SubmitJob("s", job()))
-    desk.obey()
-    desk.ask(DrainNode("d", "n1", True))
-    assert desk.controller.deciding.pending is not None
-    return desk
+    """A harness with a move that waits: its node is to be emptied."""
+    harness = ControllerHarness(NODES, automation=Automation.CONFIRM, decide_s=CYCLE_S, **settings)
+    harness.lead()
+    harness.ask(SubmitJob("s", job()))
+    harness.obey()
+    harness.ask(DrainNode("d", "n1", True))
+    assert harness.controller.deciding.pending is not None
+    return harness
 
 
-def number(desk: ControllerHarness) -> int:
+def number(harness: ControllerHarness) -> int:
     """Of the decision that waits."""
-    pending = desk.controller.deciding.pending
+    pending = harness.controller.deciding.pending
     assert pending is not None
     return pending.number
 
 
-def approve(desk: ControllerHarness, account: str, request: str, why: str = "") -> Reply:
+def approve(harness: ControllerHarness, account: str, request: str, why: str = "") -> Reply:
     """An operator's word, with a reason."""
-    desk.say(on_behalf(account, ApprovePlan(request, number(desk)), why), account)
-    return desk.replies[-1]
+    harness.say(on_behalf(account, ApprovePlan(request, number(harness)), why), account)
+    return harness.replies[-1]
 
 
-def plan(desk: ControllerHarness, subject: str = "") -> dict[str, Any]:
+def plan(harness: ControllerHarness, subject: str = "") -> dict[str, Any]:
     """The view."""
-    data = desk.ask(Query("q", "plan", subject)).data
+    data = harness.ask(Query("q", "plan", subject)).data
     assert isinstance(data, dict)
     return data
 
 
 def test_a_plan_waits_for_as_many_accounts_as_it_takes() -> None:
-    desk = held(approvals=2)
-    assert approve(desk, "operator.jane", "a1", "looks right").done
-    assert desk.take_orders() == []
-    assert (plan(desk)["waiting_approval"], plan(desk)["approvals_missing"]) == (True, 1)
-    again = approve(desk, "operator.jane", "a2")
+    harness = held(approvals=2)
+    assert approve(harness, "operator.jane", "a1", "looks right").done
+    assert harness.take_orders() == []
+    assert (plan(harness)["waiting_approval"], plan(harness)["approvals_missing"]) == (True, 1)
+    again = approve(harness, "operator.jane", "a2")
     assert (again.code, "1 more" in again.detail) == ("already-approved", True)
-    waiting = number(desk)
-    assert approve(desk, "operator.joe", "a3").done
-    assert [action.kind for action in desk.take_orders()] == [ActionKind.MIGRATE]
-    decision = plan(desk, f"{waiting}")["decision"]
+    waiting = number(harness)
+    assert approve(harness, "operator.joe", "a3").done
+    assert [action.kind for action in harness.take_orders()] == [ActionKind.MIGRATE]
+    decision = plan(harness, f"{waiting}")["decision"]
     assert decision["approvals"] == [
-        {"account": "operator.jane", "at_s": desk.now_s, "why": "looks right"},
-        {"account": "operator.joe", "at_s": desk.now_s, "why": ""},
+        {"account": "operator.jane", "at_s": harness.now_s, "why": "looks right"},
+        {"account": "operator.joe", "at_s": harness.now_s, "why": ""},
     ]
-    assert decision["approved_at_s"] == desk.now_s
-    told = [event.detail for event in desk.events if event.what == "plan-approved"]
+    assert decision["approved_at_s"] == harness.now_s
+    told = [event.detail for event in harness.events if event.what == "plan-approved"]
     assert told == ["operator.jane: looks right; 1 more must", "operator.joe"]
 
 
 def test_a_plan_and_its_approvals_outlive_the_controller() -> None:
-    desk = held(approvals=2)
-    assert approve(desk, "operator.jane", "a1").done
-    waiting = number(desk)
-    later = ControllerHarness(NODES, desk.store, automation=Automation.CONFIRM, decide_s=CYCLE_S, approvals=2)
-    later.vms, later.seqs = desk.vms, desk.seqs
+    harness = held(approvals=2)
+    assert approve(harness, "operator.jane", "a1").done
+    waiting = number(harness)
+    later = ControllerHarness(NODES, harness.store, automation=Automation.CONFIRM, decide_s=CYCLE_S, approvals=2)
+    later.vms, later.seqs = harness.vms, harness.seqs
     later.lead()
     assert number(later) == waiting
     assert approve(later, "operator.jane", "b1").code == "already-approved"
@@ -92,23 +92,23 @@ def test_waiting_is_one_alarm_whichever_decision_waits() -> None:
     """Given a decision that waits, when the next one takes its place, then the alarm is still the same, and says so."""
 
     def alarm() -> tuple[str, str]:
-        alarms = desk.ask(Query("q", "status")).data["alarms"]
+        alarms = harness.ask(Query("q", "status")).data["alarms"]
         (found,) = [each for each in alarms if each["what"] == "plan-waiting"]
         return found["subject"], found["detail"]
 
-    desk = held()
-    before, told = number(desk), alarm()
-    desk.wait(2 * CYCLE_S, NODES)
-    after = number(desk)
+    harness = held()
+    before, told = number(harness), alarm()
+    harness.wait(2 * CYCLE_S, NODES)
+    after = number(harness)
     assert after > before
     assert [told, alarm()] == [("controller", f"decision {each}: 1 changes") for each in (before, after)]
 
 
 def test_who_has_approved_it_carries_it_out_when_fewer_are_asked_for_since() -> None:
-    desk = held(approvals=2)
-    assert approve(desk, "operator.jane", "a1").done
-    later = ControllerHarness(NODES, desk.store, automation=Automation.CONFIRM, decide_s=CYCLE_S)
-    later.vms, later.seqs = desk.vms, desk.seqs
+    harness = held(approvals=2)
+    assert approve(harness, "operator.jane", "a1").done
+    later = ControllerHarness(NODES, harness.store, automation=Automation.CONFIRM, decide_s=CYCLE_S)
+    later.vms, later.seqs = harness.vms, harness.seqs
     later.lead()
     waiting = number(later)
     assert approve(later, "operator.jane", "b1").done
@@ -117,100 +117,100 @@ def test_who_has_approved_it_carries_it_out_when_fewer_are_asked_for_since() -> 
 
 
 def test_orders_that_nobody_answers_are_forgotten() -> None:
-    desk = held()
-    assert approve(desk, "operator.jane", "a1").done
-    (order,) = desk.take_orders()
-    progress = desk.controller.deciding.progress
+    harness = held()
+    assert approve(harness, "operator.jane", "a1").done
+    (order,) = harness.take_orders()
+    progress = harness.controller.deciding.progress
     progress.steps_max = 2
     for count in range(5):
-        progress.sent(replace(order, id=f"{order.id}-{count}"), desk.now_s)
+        progress.sent(replace(order, id=f"{order.id}-{count}"), harness.now_s)
     assert len(progress._sent) == 2
 
 
 def test_what_is_settled_does_not_wait_after_a_restart() -> None:
-    desk = held()
-    assert approve(desk, "operator.jane", "a1").done
-    later = ControllerHarness(NODES, desk.store, automation=Automation.CONFIRM, decide_s=CYCLE_S)
-    later.vms, later.seqs = desk.vms, desk.seqs
+    harness = held()
+    assert approve(harness, "operator.jane", "a1").done
+    later = ControllerHarness(NODES, harness.store, automation=Automation.CONFIRM, decide_s=CYCLE_S)
+    later.vms, later.seqs = harness.vms, harness.seqs
     assert later.lead().controller.deciding.pending is None
 
 
 def test_the_same_plan_anew_keeps_its_approvals_and_another_one_does_not() -> None:
-    desk = held(approvals=2)
-    assert approve(desk, "operator.jane", "a1").done
-    first = number(desk)
-    desk.wait(CYCLE_S, reporting=NODES)
-    assert number(desk) > first
-    assert plan(desk)["approvals_missing"] == 1
-    desk.ask(SubmitJob("s2", job("k")))
-    desk.obey()
-    desk.ask(DrainNode("u", "n1", False))
-    desk.ask(DrainNode("d2", "n2", True))
-    desk.wait(CYCLE_S, reporting=NODES)
-    assert plan(desk)["approvals_missing"] == 2
+    harness = held(approvals=2)
+    assert approve(harness, "operator.jane", "a1").done
+    first = number(harness)
+    harness.wait(CYCLE_S, reporting=NODES)
+    assert number(harness) > first
+    assert plan(harness)["approvals_missing"] == 1
+    harness.ask(SubmitJob("s2", job("k")))
+    harness.obey()
+    harness.ask(DrainNode("u", "n1", False))
+    harness.ask(DrainNode("d2", "n2", True))
+    harness.wait(CYCLE_S, reporting=NODES)
+    assert plan(harness)["approvals_missing"] == 2
 
 
 def test_what_is_rejected_is_not_proposed_again_until_cycles_have_gone_by() -> None:
-    desk = held()
-    rejected = number(desk)
-    assert desk.ask(RejectPlan("r", rejected, "not today")).done
-    assert desk.ask(RejectPlan("r2", rejected)).code == "no-such-plan"
-    decision = plan(desk, f"{rejected}")["decision"]
-    assert decision["rejected"] == {"account": "operator.test", "at_s": desk.now_s, "why": "not today"}
+    harness = held()
+    rejected = number(harness)
+    assert harness.ask(RejectPlan("r", rejected, "not today")).done
+    assert harness.ask(RejectPlan("r2", rejected)).code == "no-such-plan"
+    decision = plan(harness, f"{rejected}")["decision"]
+    assert decision["rejected"] == {"account": "operator.test", "at_s": harness.now_s, "why": "not today"}
     for _ in range(REJECTED_CYCLES - 1):
-        desk.wait(CYCLE_S, reporting=NODES)
-        assert desk.controller.deciding.pending is None
-    assert [one["reason"]["code"] for one in plan(desk)["decision"]["dropped"]] == ["rejected"]
-    desk.wait(CYCLE_S, reporting=NODES)
-    assert desk.controller.deciding.pending is not None
+        harness.wait(CYCLE_S, reporting=NODES)
+        assert harness.controller.deciding.pending is None
+    assert [one["reason"]["code"] for one in plan(harness)["decision"]["dropped"]] == ["rejected"]
+    harness.wait(CYCLE_S, reporting=NODES)
+    assert harness.controller.deciding.pending is not None
 
 
 def test_what_is_rejected_is_proposed_again_when_something_of_substance_has_changed() -> None:
-    desk = held()
-    assert desk.ask(RejectPlan("r", number(desk))).done
-    desk.controller.cluster.jobs["j"].revision += 1
-    desk.wait(CYCLE_S, reporting=NODES)
-    assert desk.controller.deciding.pending is not None
+    harness = held()
+    assert harness.ask(RejectPlan("r", number(harness))).done
+    harness.controller.cluster.jobs["j"].revision += 1
+    harness.wait(CYCLE_S, reporting=NODES)
+    assert harness.controller.deciding.pending is not None
 
 
 def test_a_rejection_outlives_the_controller() -> None:
-    desk = held()
-    assert desk.ask(RejectPlan("r", number(desk))).done
-    later = ControllerHarness(NODES, desk.store, automation=Automation.CONFIRM, decide_s=CYCLE_S)
-    later.vms, later.seqs = desk.vms, desk.seqs
+    harness = held()
+    assert harness.ask(RejectPlan("r", number(harness))).done
+    later = ControllerHarness(NODES, harness.store, automation=Automation.CONFIRM, decide_s=CYCLE_S)
+    later.vms, later.seqs = harness.vms, harness.seqs
     later.lead()
     later.wait(CYCLE_S, reporting=NODES)
     assert later.controller.deciding.pending is None
 
 
 def test_the_steps_of_a_plan_are_followed() -> None:
-    desk = held()
-    waiting = number(desk)
+    harness = held()
+    waiting = number(harness)
 
     def step() -> tuple[str, str]:
-        (row,) = plan(desk, f"{waiting}")["decision"]["steps"]
+        (row,) = plan(harness, f"{waiting}")["decision"]["steps"]
         assert (row["id"], row["after"]) == (0, [])
         return row["state"], row["detail"]
 
     assert step() == ("held", "")
-    assert approve(desk, "operator.jane", "a").done
+    assert approve(harness, "operator.jane", "a").done
     assert step() == ("sent", "")
-    (order,) = desk.take_orders()
-    desk.result(order, Outcome.FAILED, detail="no route")
+    (order,) = harness.take_orders()
+    harness.result(order, Outcome.FAILED, detail="no route")
     assert step() == ("failed", "failed no route")
-    desk.wait(20.0, reporting=NODES)  # what has failed is decided anew
-    waiting = number(desk)
-    assert approve(desk, "operator.jane", "a2").done
-    (order,) = desk.take_orders()
-    desk.result(order)
+    harness.wait(20.0, reporting=NODES)  # what has failed is decided anew
+    waiting = number(harness)
+    assert approve(harness, "operator.jane", "a2").done
+    (order,) = harness.take_orders()
+    harness.result(order)
     assert step() == ("done", "")
 
 
 def test_plans_of_decisions_that_nobody_can_ask_for_are_forgotten() -> None:
-    desk = held(limits=ControllerHarness().controller.settings.limits)
-    waiting = desk.controller.deciding.pending
+    harness = held(limits=ControllerHarness().controller.settings.limits)
+    waiting = harness.controller.deciding.pending
     assert waiting is not None
-    progress = Progress(desk.controller.cluster)
+    progress = Progress(harness.controller.cluster)
     for count in range(KEPT_MAX + 5):
         progress.follow(replace(waiting, number=waiting.number + count), 0.0)
     assert len(progress._plans) == KEPT_MAX
@@ -218,13 +218,13 @@ def test_plans_of_decisions_that_nobody_can_ask_for_are_forgotten() -> None:
 
 
 def test_a_step_is_dropped_when_its_workload_is_changed_otherwise() -> None:
-    desk = held(limits=ControllerHarness().controller.settings.limits)
-    waiting = desk.controller.deciding.pending
+    harness = held(limits=ControllerHarness().controller.settings.limits)
+    waiting = harness.controller.deciding.pending
     assert waiting is not None
-    progress = Progress(desk.controller.cluster)
+    progress = Progress(harness.controller.cluster)
     progress.follow(waiting, 0.0)
     assert [one.state.value for one in progress.of(waiting)] == ["waiting"]
-    desk.controller.cluster.jobs["j"].revision += 1
+    harness.controller.cluster.jobs["j"].revision += 1
     assert [one.state.value for one in progress.of(waiting)] == ["dropped"]
 
 

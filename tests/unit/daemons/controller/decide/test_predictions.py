@@ -15,27 +15,27 @@ from tests.unit.daemons.controller.views.test_registry import lively, view
 
 
 def test_the_status_says_when_is_decided_next_unless_deciding_is_paused() -> None:
-    desk = lively()
-    due_s = view(desk, "status")["next_decision_at_s"]
-    assert desk.now_s < due_s <= desk.now_s + 900.0
-    desk.wait(due_s - desk.now_s, reporting=["n1", "n2"])
-    assert view(desk, "status")["next_decision_at_s"] == due_s + 900.0
-    desk.ask(SetDeciding("p", False))
-    assert view(desk, "status")["next_decision_at_s"] is None
+    harness = lively()
+    due_s = view(harness, "status")["next_decision_at_s"]
+    assert harness.now_s < due_s <= harness.now_s + 900.0
+    harness.wait(due_s - harness.now_s, reporting=["n1", "n2"])
+    assert view(harness, "status")["next_decision_at_s"] == due_s + 900.0
+    harness.ask(SetDeciding("p", False))
+    assert view(harness, "status")["next_decision_at_s"] is None
 
 
 def test_a_job_that_runs_ends_when_its_cpu_brings_it_there() -> None:
     """Given 20,000 Mcycles of which 5 s are done at 1,000 MHz, then 15 s are left from its last report on; a job that
     does not run, or whose work is not declared, has no end that is known."""
-    desk = lively()
-    rows = {row["name"]: row for row in view(desk, "jobs")["jobs"]}
+    harness = lively()
+    rows = {row["name"]: row for row in view(harness, "jobs")["jobs"]}
     assert rows["a"]["cpu_mhz"] == 1000.0
     left_s = (rows["a"]["work_mcycles"] - rows["a"]["done_mcycles"]) / 1000.0
-    assert rows["a"]["predicted_end_at_s"] == round(desk.now_s + left_s)
+    assert rows["a"]["predicted_end_at_s"] == round(harness.now_s + left_s)
     assert rows["big"]["predicted_end_at_s"] is None
-    before = view(desk, "job", "a")["job"]["predicted_end_at_s"]
-    desk.now_s += 3.0
-    assert view(desk, "job", "a")["job"]["predicted_end_at_s"] == before
+    before = view(harness, "job", "a")["job"]["predicted_end_at_s"]
+    harness.now_s += 3.0
+    assert view(harness, "job", "a")["job"]["predicted_end_at_s"] == before
 
 
 def test_each_stage_is_passed_at_its_own_speed() -> None:
@@ -72,14 +72,14 @@ def test_utility_is_as_predicted_else_that_of_the_end_and_of_a_complete_job_as_i
 
 
 def test_what_the_last_cycle_predicted_is_told_of_a_job() -> None:
-    desk = ControllerHarness(placement=PolicyChoice("apc")).lead()
+    harness = ControllerHarness(placement=PolicyChoice("apc")).lead()
     for name, goal_s in (("soon", 3_000.0), ("later", 9_000.0)):
-        desk.ask(SubmitJob(f"r-{name}", job(name, goal_s=goal_s)))
-    assert [row["utility"] for row in view(desk, "jobs")["jobs"]] == [None, None]
-    desk.obey()
-    desk.wait(905.0, reporting=["n1", "n2"])
-    (record,) = [each for each in desk.controller.deciding.history if len(each.gains)]
+        harness.ask(SubmitJob(f"r-{name}", job(name, goal_s=goal_s)))
+    assert [row["utility"] for row in view(harness, "jobs")["jobs"]] == [None, None]
+    harness.obey()
+    harness.wait(905.0, reporting=["n1", "n2"])
+    (record,) = [each for each in harness.controller.deciding.history if len(each.gains)]
     predicted = {gain.workload: gain.predicted for gain in record.gains}
-    assert {row["name"]: row["utility"] for row in view(desk, "jobs")["jobs"]} == predicted
+    assert {row["name"]: row["utility"] for row in view(harness, "jobs")["jobs"]} == predicted
     assert set(predicted) == {"soon", "later"}
-    assert view(desk, "job", "soon")["job"]["utility"] == predicted["soon"]
+    assert view(harness, "job", "soon")["job"]["utility"] == predicted["soon"]

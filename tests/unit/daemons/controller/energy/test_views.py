@@ -35,7 +35,7 @@ CYCLE = CostRecord(
 )
 
 
-class ReadingDesk(ControllerHarness):
+class ReadingHarness(ControllerHarness):
     """Counts how often prices are to be read."""
 
     def __init__(self, **settings: Any) -> None:
@@ -48,7 +48,7 @@ class ReadingDesk(ControllerHarness):
 
 
 @pytest.fixture
-def desk() -> ControllerHarness:
+def harness() -> ControllerHarness:
     """Three days with costs, of which the last has two cycles and the first another currency."""
     made = ControllerHarness().lead()
     records = (
@@ -63,16 +63,16 @@ def desk() -> ControllerHarness:
     return made
 
 
-def test_days_have_the_documented_keys(desk: ControllerHarness) -> None:
-    data = view(desk, "costs")
+def test_days_have_the_documented_keys(harness: ControllerHarness) -> None:
+    data = view(harness, "costs")
     assert set(data["days"][0]) == documented("costs")
     assert set(data["sums"][0]) == documented("costs") - {"day"}
     page = {"watts", "per_kwh", "currency", "shape", "known_until_at_s", "trouble"}
     assert set(data["now"]) == page
 
 
-def test_days_are_told_newest_first_with_their_sums(desk: ControllerHarness) -> None:
-    data = view(desk, "costs")
+def test_days_are_told_newest_first_with_their_sums(harness: ControllerHarness) -> None:
+    data = view(harness, "costs")
     assert (data["total"], [row["day"] for row in data["days"]]) == (3, ["2024-10-04", "2024-10-03", "2024-10-02"])
     last, before, _ = data["days"]
     assert (last["kwh"], last["cost"], last["saved"], last["saved_frac"]) == (4.0, 1.0, 1.0, 0.5)
@@ -86,8 +86,8 @@ def test_days_are_told_newest_first_with_their_sums(desk: ControllerHarness) -> 
     assert euros["node_starts"] == 3
 
 
-def test_no_more_days_are_told_than_asked_for(desk: ControllerHarness) -> None:
-    data = view(desk, "costs", limit=1)
+def test_no_more_days_are_told_than_asked_for(harness: ControllerHarness) -> None:
+    data = view(harness, "costs", limit=1)
     assert (data["total"], len(data["days"]), len(data["sums"])) == (3, 1, 1)
 
 
@@ -98,18 +98,18 @@ def test_nothing_is_told_of_days_that_were_not_measured() -> None:
 
 def test_a_feed_that_fails_is_an_alarm_until_it_answers() -> None:
     """Given a series of prices, then a new leader has it read at once, and an error is an alarm."""
-    desk = ReadingDesk(prices=PriceSettings(shape="series"))
-    desk.lead()
-    assert desk.reads == 1
-    desk.feed(PricesRead(error="prices.csv: is away"))
-    (alarm,) = view(desk, "status")["alarms"]
+    harness = ReadingHarness(prices=PriceSettings(shape="series"))
+    harness.lead()
+    assert harness.reads == 1
+    harness.feed(PricesRead(error="prices.csv: is away"))
+    (alarm,) = view(harness, "status")["alarms"]
     assert (alarm["what"], alarm["subject"], alarm["detail"]) == ("prices-stale", "prices", "prices.csv: is away")
-    desk.feed(TimerFired("prices"))
-    assert desk.reads == 2
-    starts = tuple(desk.now_s - 3600.0 + 3600.0 * at for at in range(48))
-    desk.feed(PricesRead(starts, (0.25,) * 48, starts[-1] + 3600.0))
-    assert view(desk, "status")["alarms"] == []
-    assert view(desk, "costs")["now"]["per_kwh"] == 0.25
+    harness.feed(TimerFired("prices"))
+    assert harness.reads == 2
+    starts = tuple(harness.now_s - 3600.0 + 3600.0 * at for at in range(48))
+    harness.feed(PricesRead(starts, (0.25,) * 48, starts[-1] + 3600.0))
+    assert view(harness, "status")["alarms"] == []
+    assert view(harness, "costs")["now"]["per_kwh"] == 0.25
 
 
 def test_the_command() -> None:

@@ -26,54 +26,56 @@ SLEEPS = PowerSettings("exec", frozenset({PowerOperation.SLEEP, PowerOperation.W
 
 
 def test_a_job_that_ends_at_the_instant_of_a_demand_makes_room_before_anybody_gives_way() -> None:
-    desk = CoordinationHarness(4).begin()
-    hpc, _ = desk.pair(2, 2)
-    desk.app("site", 0)
-    desk.pass_time(LEASE_S)
-    desk.submit("first", 1)
-    desk.submit("rest", 3)
-    (instance,) = desk.controller.cluster.jobs["rest"].instances[:1]
-    for number, one in enumerate(desk.controller.cluster.jobs["rest"].instances, 1):
+    harness = CoordinationHarness(4).begin()
+    hpc, _ = harness.pair(2, 2)
+    harness.app("site", 0)
+    harness.pass_time(LEASE_S)
+    harness.submit("first", 1)
+    harness.submit("rest", 3)
+    (instance,) = harness.controller.cluster.jobs["rest"].instances[:1]
+    for number, one in enumerate(harness.controller.cluster.jobs["rest"].instances, 1):
         (node,) = one.may_run_on
-        status = desk.vms[node].pop(one.vm)
+        status = harness.vms[node].pop(one.vm)
         ended = GuestEvent(
             node,
             "boot-1",
-            desk.next_seq(node),
-            clock_s=desk.now_s,
+            harness.next_seq(node),
+            clock_s=harness.now_s,
             event=number,
             change=GuestChange.ENDED,
             status=status,
         )
-        desk.carry(desk.controller.handle(fx.Received(desk.delivery(), topology.agent_user(node), ended), desk.now_s))
+        harness.carry(
+            harness.controller.handle(fx.Received(harness.delivery(), topology.agent_user(node), ended), harness.now_s)
+        )
     assert instance.job.phase.value == "running"  # its end is yet to be noted
-    desk.demand("site", 3)
+    harness.demand("site", 3)
     assert hpc.suspended == 0
-    assert desk.phases() == {"first": "running", "rest": "completed"}
-    assert desk.held() == {"hpc": 1, "shop": 3}
+    assert harness.phases() == {"first": "running", "rest": "completed"}
+    assert harness.held() == {"hpc": 1, "shop": 3}
 
 
 def test_jobs_that_arrive_at_the_instant_of_the_managers_timer_do_not_count_yet() -> None:
-    desk = CoordinationHarness(8).begin()
-    desk.environment("hpc", "batch", 1, model="flb-nub")
-    desk.look()
-    desk.pass_time(LEASE_S - 0.5)
-    desk.now_s = LEASE_S
+    harness = CoordinationHarness(8).begin()
+    harness.environment("hpc", "batch", 1, model="flb-nub")
+    harness.look()
+    harness.pass_time(LEASE_S - 0.5)
+    harness.now_s = LEASE_S
     asked = job("late", instances=4, memory_mib=4_000, separate=True, environment="hpc")
-    received = fx.Received(desk.delivery(), OPERATOR, SubmitJob("late", asked), "")
-    desk.carry(desk.controller.handle(received, desk.now_s))
-    desk.settle()
-    assert desk.held() == {"hpc": 1}
-    desk.pass_time(LEASE_S)
-    assert desk.held() == {"hpc": 4}
+    received = fx.Received(harness.delivery(), OPERATOR, SubmitJob("late", asked), "")
+    harness.carry(harness.controller.handle(received, harness.now_s))
+    harness.settle()
+    assert harness.held() == {"hpc": 1}
+    harness.pass_time(LEASE_S)
+    assert harness.held() == {"hpc": 4}
 
 
 def test_the_provider_refills_before_the_manager_asks() -> None:
-    desk = CoordinationHarness(9).begin()
-    desk.environment("hpc", "batch", 4, model="flb-nub")
-    desk.look()
-    desk.pass_time(2 * LEASE_S)
-    sized = [event.detail for event in desk.happenings("environment-sized")]
+    harness = CoordinationHarness(9).begin()
+    harness.environment("hpc", "batch", 4, model="flb-nub")
+    harness.look()
+    harness.pass_time(2 * LEASE_S)
+    sized = [event.detail for event in harness.happenings("environment-sized")]
     assert sized == [
         "0 to 4: start",
         "4 to 2: manage: RSS = 2: 0 queued, 4 idle of 4",
@@ -83,37 +85,37 @@ def test_the_provider_refills_before_the_manager_asks() -> None:
 
 
 def test_what_a_web_environment_borrowed_is_taken_from_under_its_instances_within_a_lease_unit() -> None:
-    desk = CoordinationHarness(10).begin()
-    desk.environment("lender", "batch", 2, model="flb-nub", upper=8)
-    desk.environment("shop", "web", 0, model="flb-nub")
-    desk.look()
-    desk.app("site", 6)
-    assert desk.held() == {"lender": 2, "shop": 6}
-    desk.submit("own", 8, "lender")
-    desk.pass_time(LEASE_S)
-    assert desk.held() == {"lender": 4, "shop": 6}
-    desk.pass_time(LEASE_S)
-    assert desk.held() == {"lender": 8, "shop": 2}
-    assert desk.phases() == {"own": "running"}
-    assert desk.controller.cluster.replicas_wanted("site") == 2
-    desk.pass_time(2 * LEASE_S)
-    assert desk.held() == {"lender": 8, "shop": 2}  # it waits, and nobody is disturbed
-    desk.finish("own")
-    desk.pass_time(4 * LEASE_S)
-    assert desk.held()["shop"] == 6
+    harness = CoordinationHarness(10).begin()
+    harness.environment("lender", "batch", 2, model="flb-nub", upper=8)
+    harness.environment("shop", "web", 0, model="flb-nub")
+    harness.look()
+    harness.app("site", 6)
+    assert harness.held() == {"lender": 2, "shop": 6}
+    harness.submit("own", 8, "lender")
+    harness.pass_time(LEASE_S)
+    assert harness.held() == {"lender": 4, "shop": 6}
+    harness.pass_time(LEASE_S)
+    assert harness.held() == {"lender": 8, "shop": 2}
+    assert harness.phases() == {"own": "running"}
+    assert harness.controller.cluster.replicas_wanted("site") == 2
+    harness.pass_time(2 * LEASE_S)
+    assert harness.held() == {"lender": 8, "shop": 2}  # it waits, and nobody is disturbed
+    harness.finish("own")
+    harness.pass_time(4 * LEASE_S)
+    assert harness.held()["shop"] == 6
 
 
 def test_several_pairs_share_one_provider() -> None:
-    desk = CoordinationHarness(12).begin()
-    desk.pair(3, 2)
-    desk.environment("mill", "batch", 2, "mart", model="flb-nub")
-    desk.environment("mart", "web", 2, "mill", model="flb-nub")
-    desk.look()
-    assert desk.sizes() == {"hpc": 5, "shop": 0, "mill": 4, "mart": 0}
-    desk.app("site", 9)
-    desk.app("other", 6, "mart")
-    assert desk.sizes() == {"hpc": 0, "shop": 5, "mill": 4, "mart": 3}  # three are free beyond the lower bounds
-    assert desk.held() == desk.sizes()
+    harness = CoordinationHarness(12).begin()
+    harness.pair(3, 2)
+    harness.environment("mill", "batch", 2, "mart", model="flb-nub")
+    harness.environment("mart", "web", 2, "mill", model="flb-nub")
+    harness.look()
+    assert harness.sizes() == {"hpc": 5, "shop": 0, "mill": 4, "mart": 0}
+    harness.app("site", 9)
+    harness.app("other", 6, "mart")
+    assert harness.sizes() == {"hpc": 0, "shop": 5, "mill": 4, "mart": 3}  # three are free beyond the lower bounds
+    assert harness.held() == harness.sizes()
 
 
 def node(**fields: object) -> NodeEntry:
@@ -167,11 +169,11 @@ def test_how_many_units_a_job_needs() -> None:
 
 
 def test_timers_keep_their_phase() -> None:
-    desk = CoordinationHarness(2).begin()
-    desk.now_s = 7.25
-    hpc = desk.environment("hpc", "batch", 1, lease_s=0.1)
-    desk.look()
-    (made,) = parts.coordination(desk.controller).groups
+    harness = CoordinationHarness(2).begin()
+    harness.now_s = 7.25
+    hpc = harness.environment("hpc", "batch", 1, lease_s=0.1)
+    harness.look()
+    (made,) = parts.coordination(harness.controller).groups
     for tick in range(1, 200):
         at_s = made.next_s(Moment.PROVISION)
         assert at_s == pytest.approx(7.25 + 0.1 * tick, abs=1e-9)
@@ -183,60 +185,60 @@ def test_timers_keep_their_phase() -> None:
 
 
 def test_with_upper_bounds_both_together_never_have_more() -> None:
-    desk = CoordinationHarness(6).begin()
-    desk.pair(2, 2, model="flb-nub", upper=4)
-    desk.app("site", 8)
-    assert desk.sizes() == {"hpc": 0, "shop": 6}
-    desk.submit("queued", 4)
-    desk.pass_time(LEASE_S - 0.5)
-    desk.add_nodes(6, looking=False)  # seen when the timers fire, not before
-    desk.pass_time(0.5)
-    assert desk.sizes() == {"hpc": 0, "shop": 8}
-    assert desk.held() == desk.sizes()
+    harness = CoordinationHarness(6).begin()
+    harness.pair(2, 2, model="flb-nub", upper=4)
+    harness.app("site", 8)
+    assert harness.sizes() == {"hpc": 0, "shop": 6}
+    harness.submit("queued", 4)
+    harness.pass_time(LEASE_S - 0.5)
+    harness.add_nodes(6, looking=False)  # seen when the timers fire, not before
+    harness.pass_time(0.5)
+    assert harness.sizes() == {"hpc": 0, "shop": 8}
+    assert harness.held() == harness.sizes()
 
 
 def test_a_web_environment_gives_up_a_node_only_when_nothing_is_to_run_on_it_any_more() -> None:
-    desk = CoordinationHarness(4).begin()
-    desk.pair(2, 2)
-    desk.app("site", 2)
-    cluster = desk.controller.cluster
+    harness = CoordinationHarness(4).begin()
+    harness.pair(2, 2)
+    harness.app("site", 2)
+    cluster = harness.controller.cluster
     cluster.web["site"].wanted_instances = 1
-    desk.look()
-    assert desk.sizes() == {"hpc": 2, "shop": 1}
-    assert desk.held() == {"hpc": 2, "shop": 2}
-    desk.demand("site", 1)
-    assert desk.held() == {"hpc": 2, "shop": 1}
+    harness.look()
+    assert harness.sizes() == {"hpc": 2, "shop": 1}
+    assert harness.held() == {"hpc": 2, "shop": 2}
+    harness.demand("site", 1)
+    assert harness.held() == {"hpc": 2, "shop": 1}
 
 
 @pytest.mark.parametrize("terms", [KILL, BatchTerms()])
 def test_a_job_that_has_not_come_together_gives_way_without_blame(terms: BatchTerms) -> None:
-    desk = CoordinationHarness(3).begin()
-    desk.pair(2, 1, batch=terms)
+    harness = CoordinationHarness(3).begin()
+    harness.pair(2, 1, batch=terms)
     asked = job("starts", instances=3, memory_mib=4_000, separate=True, environment="hpc")
-    desk.ask(SubmitJob("starts", asked))
-    entry = desk.controller.cluster.jobs["starts"]
+    harness.ask(SubmitJob("starts", asked))
+    entry = harness.controller.cluster.jobs["starts"]
     assert (entry.phase, entry.released) == (JobPhase.RUNNING, False)
-    desk.app("site", 1)
+    harness.app("site", 1)
     assert entry.phase is JobPhase.WAITING
     assert (entry.failures, entry.not_before_s) == (0, 0.0)
-    assert desk.controller.cluster.environments["hpc"].suspended == 0
+    assert harness.controller.cluster.environments["hpc"].suspended == 0
 
 
 def test_a_sleeping_node_is_woken_only_when_those_awake_are_not_enough() -> None:
-    desk = CoordinationHarness(3, power=SLEEPS).begin()
-    nodes = desk.controller.cluster.nodes
+    harness = CoordinationHarness(3, power=SLEEPS).begin()
+    nodes = harness.controller.cluster.nodes
     for name in ("n000", "n001"):
         nodes[name].service, nodes[name].condition = NodeService.OFF, NodeCondition.UNKNOWN
         nodes[name].wanted = False
-        desk.mute(name)
-    desk.environment("hpc", "batch", 2)
-    desk.look()
-    assert desk.given("hpc") == ["n000", "n002"]
+        harness.mute(name)
+    harness.environment("hpc", "batch", 2)
+    harness.look()
+    assert harness.given("hpc") == ["n000", "n002"]
     assert nodes["n000"].wanted
     assert not nodes["n001"].wanted
-    assert [(power.node, power.operation) for power in desk.powers] == [("n000", PowerOperation.WAKE)]
-    desk.unmute("n000")
-    desk.boots["n000"] = "boot-2"
-    desk.pass_reporting(20.0)
+    assert [(power.node, power.operation) for power in harness.powers] == [("n000", PowerOperation.WAKE)]
+    harness.unmute("n000")
+    harness.boots["n000"] = "boot-2"
+    harness.pass_reporting(20.0)
     assert nodes["n000"].in_hand
     assert nodes["n000"].service is NodeService.IN_SERVICE

@@ -11,7 +11,7 @@ from tests.support.environment_harness import EnvironmentHarness
 NOTICE_S = 600.0
 
 
-def desk() -> EnvironmentHarness:
+def harness() -> EnvironmentHarness:
     made = EnvironmentHarness(4)
     made.lead()
     return made
@@ -19,7 +19,7 @@ def desk() -> EnvironmentHarness:
 
 def activated(hpc: dict[str, Any], web: dict[str, Any]) -> EnvironmentHarness:
     """`hpc` of anna and `web` of whom its fields say, both activated, the web environment last."""
-    made = desk()
+    made = harness()
     made.create("hpc", lower=1, **hpc)
     made.create("web", "web", lower=1, **web)
     made.activate("hpc")
@@ -57,7 +57,7 @@ def test_who_comes_together(hpc: dict[str, Any], web: dict[str, Any], partners: 
 
 
 def test_they_come_together_when_the_second_is_activated_and_say_until_then_why_not() -> None:
-    made = desk()
+    made = harness()
     made.create("hpc", lower=1, coordinated_with="web")
     made.activate("hpc")
     assert made.shown("environment", "hpc")["environment"]["not_coordinated"] == "no environment 'web' shares with it"
@@ -176,7 +176,7 @@ def test_one_that_was_down_finds_its_partner_again() -> None:
 
 
 def test_two_owners_pairs_stay_apart() -> None:
-    made = desk()
+    made = harness()
     for name, owner in (("a", "anna"), ("b", "eve")):
         made.create(name, lower=1, owner=owner, coordinated_with=f"{name}-web")
         made.create(f"{name}-web", "web", lower=0, owner=owner)

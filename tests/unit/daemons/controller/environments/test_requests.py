@@ -23,7 +23,7 @@ WIPE = Setup(SetupPolicy.WIPE)
 Step = Callable[[EnvironmentHarness], object]
 
 
-def desk(count: int = 4, **settings: Any) -> EnvironmentHarness:
+def harness(count: int = 4, **settings: Any) -> EnvironmentHarness:
     made = EnvironmentHarness(count, **settings)
     made.lead()
     return made
@@ -33,11 +33,11 @@ def desk(count: int = 4, **settings: Any) -> EnvironmentHarness:
 
 
 def test_an_environment_is_uninitialised_until_it_is_stored_and_created_then() -> None:
-    made = desk()
+    made = harness()
     made.store_fails = (False, "disk full")
     made.create()
     assert (made.states(), made.exits) == ({"hpc": "uninitialised"}, ["store: disk full"])
-    made = desk()
+    made = harness()
     assert made.create().done
     assert (made.entry().state, made.held_by()) == (CREATED, [])
     assert made.whats() == ["environment-uninitialised", "environment-created"]
@@ -45,7 +45,7 @@ def test_an_environment_is_uninitialised_until_it_is_stored_and_created_then() -
 
 
 def test_the_same_creation_twice_is_one() -> None:
-    made = desk()
+    made = harness()
     made.create()
     request = made.entry().request
     assert made.ask(CreateEnvironment(request, made.entry().agreement)).done
@@ -53,7 +53,7 @@ def test_the_same_creation_twice_is_one() -> None:
 
 
 def test_what_was_stored_and_not_configured_yet_is_configured_by_the_next_leader() -> None:
-    made = desk()
+    made = harness()
     state = EnvironmentState.UNINITIALISED
     record = environment_record("hpc", state=state, wanted=CREATED, agreement=agreement("hpc"))
     made.store.write(made.store.term, (record,))
@@ -64,7 +64,7 @@ def test_what_was_stored_and_not_configured_yet_is_configured_by_the_next_leader
 
 
 def test_it_runs_once_its_lower_bound_is_set_up_and_says_what_it_waits_for() -> None:
-    made = desk()
+    made = harness()
     made.create(lower=2, setup=WIPE)
     made.activate()
     assert made.activate().done  # it is on its way
@@ -80,7 +80,7 @@ def test_it_runs_once_its_lower_bound_is_set_up_and_says_what_it_waits_for() -> 
 
 @pytest.mark.parametrize("answered", [0, 1, 2])
 def test_an_activation_goes_on_over_the_death_of_a_controller(answered: int) -> None:
-    made = desk()
+    made = harness()
     made.create(lower=2, setup=WIPE)
     made.activate()
     made.set_up(answered)
@@ -91,7 +91,7 @@ def test_an_activation_goes_on_over_the_death_of_a_controller(answered: int) -> 
 
 
 def test_jobs_wait_until_their_environment_runs() -> None:
-    made = desk()
+    made = harness()
     made.create(lower=1, setup=WIPE)
     made.ask(SubmitJob("j", job("j", environment="hpc")))
     made.activate()
@@ -101,7 +101,7 @@ def test_jobs_wait_until_their_environment_runs() -> None:
 
 
 def test_a_setup_that_fails_for_good_is_said_and_another_node_takes_the_place() -> None:
-    made = desk(setup_tries=1)
+    made = harness(setup_tries=1)
     made.create(lower=1, setup=WIPE)
     made.activate()
     made.set_up(1, ok=False)
@@ -112,7 +112,7 @@ def test_a_setup_that_fails_for_good_is_said_and_another_node_takes_the_place() 
 
 
 def test_an_environment_of_vms_has_a_quota_and_no_nodes() -> None:
-    made = desk(2)
+    made = harness(2)
     template = VmTemplate("small", 1, 2_000, 1_000.0)
     made.open(lower=3, granularity=Granularity.VM, template=template)
     assert (made.entry().size, made.held_by()) == (3, [])
@@ -125,7 +125,7 @@ def test_an_environment_of_vms_has_a_quota_and_no_nodes() -> None:
 
 def working(lower: int = 2) -> EnvironmentHarness:
     """An environment with wiped nodes in which one job runs and one waits for a node that is not there."""
-    made = desk()
+    made = harness()
     made.open(lower=lower, setup=WIPE)
     made.ask(SubmitJob("j", job("j", environment="hpc", memory_mib=3_000)))
     for number in range(lower):
@@ -182,7 +182,7 @@ def test_a_deactivation_goes_on_over_the_death_of_a_controller(until: int) -> No
 @pytest.mark.parametrize("level", list(Automation))
 @pytest.mark.parametrize("hold_starts", [False, True])
 def test_jobs_that_gave_way_go_on_where_starts_are_not_held(level: Automation, hold_starts: bool) -> None:
-    made = desk(automation=level)
+    made = harness(automation=level)
     made.open("hpc")
     made.ask(SubmitJob("j", job("j", environment="hpc")))
     made.finish()
@@ -199,7 +199,7 @@ def test_jobs_that_gave_way_go_on_where_starts_are_not_held(level: Automation, h
 
 
 def test_nothing_of_a_decision_in_the_making_comes_to_a_deactivated_environment() -> None:
-    made = desk()
+    made = harness()
     made.open(lower=1)
     made.compute = False
     made.ask(SubmitJob("j", job("j", environment="hpc")))
@@ -212,7 +212,7 @@ def test_nothing_of_a_decision_in_the_making_comes_to_a_deactivated_environment(
 
 
 def test_web_instances_are_stopped_and_come_back() -> None:
-    made = desk()
+    made = harness()
     made.open("web", "web", lower=2)
     assert made.ask(SubmitWeb("s", app())).done
     made.finish()
@@ -241,7 +241,7 @@ def test_a_destruction_goes_on_over_the_death_of_a_controller(until: int) -> Non
 
 
 def test_a_destroyed_environment_leaves_its_record_and_its_name_may_be_used_again() -> None:
-    made = desk()
+    made = harness()
     made.open("web", "web", lower=1)
     made.ask(SubmitWeb("s", app()))
     made.finish()
@@ -258,7 +258,7 @@ def test_a_destroyed_environment_leaves_its_record_and_its_name_may_be_used_agai
 
 @pytest.mark.parametrize("how_far", ["created", "activating", "deactivated"])
 def test_destruction_from_every_state(how_far: str) -> None:
-    made = desk()
+    made = harness()
     made.create(lower=1, setup=WIPE)
     if how_far != "created":
         made.activate()
@@ -272,7 +272,7 @@ def test_destruction_from_every_state(how_far: str) -> None:
 
 
 def test_a_node_whose_release_has_failed_keeps_the_environment_until_it_is_repaired() -> None:
-    made = desk(setup_tries=1)
+    made = harness(setup_tries=1)
     made.open(lower=1, setup=WIPE)
     made.destroy()
     made.obey()
@@ -296,7 +296,7 @@ def test_every_event_of_their_lives_is_documented() -> None:
 
 
 def test_what_happens_to_an_environment_is_told_in_order() -> None:
-    made = desk()
+    made = harness()
     made.open(lower=1)
     made.deactivate()
     made.finish()
@@ -307,7 +307,7 @@ def test_what_happens_to_an_environment_is_told_in_order() -> None:
 
 
 def test_while_the_controller_only_observes_nothing_is_allotted_and_all_goes_on_afterwards() -> None:
-    made = desk()
+    made = harness()
     made.create(lower=1)
     made.controller.unit_of_work.acting = False
     made.activate()
@@ -320,7 +320,7 @@ def test_while_the_controller_only_observes_nothing_is_allotted_and_all_goes_on_
 
 
 def test_an_environment_waits_for_a_silent_node_and_says_so() -> None:
-    made = desk()
+    made = harness()
     made.open(lower=1, setup=WIPE)
     made.ask(SubmitJob("j", job("j", environment="hpc")))
     made.finish()
@@ -338,7 +338,7 @@ def test_an_environment_waits_for_a_silent_node_and_says_so() -> None:
 
 
 def test_an_owner_is_told_nothing_of_who_had_its_nodes_before() -> None:
-    made = desk(1, setup_tries=1)
+    made = harness(1, setup_tries=1)
     made.open("secret", lower=1, owner="eve", setup=WIPE)
     made.destroy("secret")
     assert made.create("hpc", lower=1, setup=WIPE).done

@@ -29,7 +29,7 @@ SMALL = VmTemplate("small", 1, 2_000, 1_000.0)
 VMS: dict[str, Any] = {"granularity": Granularity.VM, "template": SMALL}
 
 
-def desk(count: int = 4, **nodes: Any) -> EnvironmentHarness:
+def harness(count: int = 4, **nodes: Any) -> EnvironmentHarness:
     """Hosts of which `nodes` says what differs."""
     made = EnvironmentHarness(count)
     made.nodes = {name: Node(name, 4, 1000.0, memory_mib=4000, **nodes) for name in made.nodes}
@@ -69,7 +69,7 @@ REFUSED: dict[str, tuple[Change, str, str]] = {
 @pytest.mark.parametrize("what", REFUSED)
 def test_a_refused_creation_changes_nothing(what: str) -> None:
     request, code, said = REFUSED[what]
-    made = desk()
+    made = harness()
     made.create("hpc", lower=1)
     made.create("web", "web", lower=1, coordinated_with="hpc")
     made.create("free", "web", lower=0)
@@ -103,7 +103,7 @@ WRONG: dict[str, tuple[Callable[[EnvironmentHarness], Any], str]] = {
 @pytest.mark.parametrize("what", WRONG)
 def test_a_refused_change_changes_nothing(what: str) -> None:
     ask, code = WRONG[what]
-    made = desk()
+    made = harness()
     made.open("hpc", lower=1)
     made.open("down", lower=1)
     made.ask(SubmitJob("j", job("j", environment="down")))
@@ -116,7 +116,7 @@ def test_a_refused_change_changes_nothing(what: str) -> None:
 
 
 def test_upper_bounds_that_cannot_all_be_kept_are_accepted_and_said() -> None:
-    made = desk()
+    made = harness()
     assert made.create("a", lower=1, upper=3, model="flb-nub").detail == ""
     reply = made.create("b", lower=1, upper=3, model="flb-nub")
     assert reply.done
@@ -124,7 +124,7 @@ def test_upper_bounds_that_cannot_all_be_kept_are_accepted_and_said() -> None:
 
 
 def test_an_owner_is_not_told_of_the_environments_of_others() -> None:
-    made = desk()
+    made = harness()
     made.create("secret", "web", lower=3, owner="eve")
     number = len(made.replies)
     for name, fields in (("big", {"lower": 2}), ("named", {"coordinated_with": "secret", "lease_s": 60.0})):
@@ -141,7 +141,7 @@ def test_an_owner_is_not_told_of_the_environments_of_others() -> None:
 
 
 def test_a_resized_environment_has_its_units_at_once_also_under_the_next_controller() -> None:
-    made = desk()
+    made = harness()
     made.open("hpc", lower=1, lease_s=3600.0)
     assert made.resize("hpc", 3).done
     made.wait(6.0, made.nodes)
@@ -158,7 +158,7 @@ def test_a_resized_environment_has_its_units_at_once_also_under_the_next_control
 
 
 def test_bounds_that_cannot_be_met_any_more_are_told_and_shown_until_they_can() -> None:
-    made = desk(2)
+    made = harness(2)
     made.open("hpc", lower=2)
     made.wait(40.0, ["n1"])
     made.ask(ConfirmOff("off", "n2"))
@@ -174,7 +174,7 @@ def test_bounds_that_cannot_be_met_any_more_are_told_and_shown_until_they_can() 
 
 
 def test_a_node_that_an_operator_keeps_out_is_not_counted() -> None:
-    made = desk(2)
+    made = harness(2)
     made.open("hpc", lower=2)
     made.ask(DrainNode("d", "n1", True))
     made.finish()
@@ -184,7 +184,7 @@ def test_a_node_that_an_operator_keeps_out_is_not_counted() -> None:
 
 
 def test_short_is_who_lacks_nodes_and_not_who_came_later_and_has_them() -> None:
-    made = desk(3)
+    made = harness(3)
     made.open("hpc", lower=2)
     made.open("late", lower=1)
     made.ask(DrainNode("d", made.held_by("hpc")[0], True))
@@ -195,7 +195,7 @@ def test_short_is_who_lacks_nodes_and_not_who_came_later_and_has_them() -> None:
 
 
 def test_a_drained_node_is_given_back_and_may_be_removed_then() -> None:
-    made = desk(3)
+    made = harness(3)
     made.open("hpc", lower=2, setup=Setup(SetupPolicy.WIPE))
     made.ask(SubmitJob("j", job("j", environment="hpc")))
     made.finish()
@@ -233,7 +233,7 @@ JOBS: dict[str, tuple[Job, str, str]] = {
 
 def host() -> EnvironmentHarness:
     """Environments of several kinds on four nodes."""
-    made = desk()
+    made = harness()
     made.create("hpc", lower=2)
     made.create("web", "web", lower=1)
     made.create("wide", lower=0, model="flb-nub")

@@ -48,88 +48,88 @@ def types(tmp_path: Path) -> Iterator[None]:
 
 
 @pytest.fixture
-def desk() -> CoordinationHarness:
+def harness() -> CoordinationHarness:
     return CoordinationHarness(8).begin()
 
 
-def mixed(desk: CoordinationHarness, **fields: Any) -> None:
+def mixed(harness: CoordinationHarness, **fields: Any) -> None:
     """Environments `hpc` of the type `jobs` and `shop` of the type `site`, coordinated; lower bounds 2 and 1."""
     common = {"model": "flb-nub"} | fields
-    desk.environment("hpc", "batch", 2, "shop", type="jobs", **common)
-    desk.environment("shop", "web", 1, "hpc", type="site", **common)
-    desk.look()
+    harness.environment("hpc", "batch", 2, "shop", type="jobs", **common)
+    harness.environment("shop", "web", 1, "hpc", type="site", **common)
+    harness.look()
 
 
 # --- managers --------------------------------------------------------------------------------------------------------
 
 
-def test_units_follow_the_managers_of_both_sides(desk: CoordinationHarness) -> None:
+def test_units_follow_the_managers_of_both_sides(harness: CoordinationHarness) -> None:
     """At the batch manager's timer, and when the web environment's instances fill another number, with the reason."""
-    mixed(desk)
+    mixed(harness)
     PLANTED.update(units=5, reason="five will do")
-    desk.pass_time(LEASE_S)
-    assert desk.sizes() == {"hpc": 5, "shop": 0}
+    harness.pass_time(LEASE_S)
+    assert harness.sizes() == {"hpc": 5, "shop": 0}
     PLANTED["spare"] = 1
-    assert desk.happenings("environment-sized")[-1].detail == "3 to 5: manage: five will do"
-    desk.app("site", 2)
-    assert desk.sizes() == {"hpc": 5, "shop": 3}
-    assert desk.happenings("environment-sized")[-1].detail.endswith("to 3: demand: one to spare")
+    assert harness.happenings("environment-sized")[-1].detail == "3 to 5: manage: five will do"
+    harness.app("site", 2)
+    assert harness.sizes() == {"hpc": 5, "shop": 3}
+    assert harness.happenings("environment-sized")[-1].detail.endswith("to 3: demand: one to spare")
 
 
-def test_what_a_manager_sees(desk: CoordinationHarness) -> None:
+def test_what_a_manager_sees(harness: CoordinationHarness) -> None:
     """The environment and its terms, its waiting jobs in their order with how long they have waited, and how long
     nothing has come or ended."""
-    mixed(desk, batch=BatchTerms(1.5))
-    desk.pass_time(100.0)
+    mixed(harness, batch=BatchTerms(1.5))
+    harness.pass_time(100.0)
     for name, goal_s in (("wide", None), ("urgent", 5_000.0)):
-        desk.submit(name, 4, goal_s=goal_s)
-    desk.pass_time(LEASE_S - 100.0)
+        harness.submit(name, 4, goal_s=goal_s)
+    harness.pass_time(LEASE_S - 100.0)
     view = SEEN[-1] if SEEN[-1].party.name == "hpc" else SEEN[-2]
     assert (view.party.batch, view.party.queued, view.party.biggest) == (BatchTerms(1.5), 8, 4)
     assert [(job.units, round(job.waited_s)) for job in view.waiting] == [(4.0, 500), (4.0, 500)]
     assert view.waiting[0].goal_in_s is None
-    assert view.waiting[1].goal_in_s == pytest.approx(5_000.0 - desk.now_s)
+    assert view.waiting[1].goal_in_s == pytest.approx(5_000.0 - harness.now_s)
     assert view.quiet_s == pytest.approx(500.0)
     PLANTED["units"] = 8
-    desk.pass_time(LEASE_S)
-    assert set(desk.phases().values()) == {"running"}
-    desk.finish("wide")
-    desk.pass_time(LEASE_S)
+    harness.pass_time(LEASE_S)
+    assert set(harness.phases().values()) == {"running"}
+    harness.finish("wide")
+    harness.pass_time(LEASE_S)
     views = [one for one in SEEN if one.party.name == "hpc"]
     assert (views[-1].waiting, views[-1].quiet_s) == ((), pytest.approx(LEASE_S, abs=1.0))
 
 
-def test_a_new_leader_knows_how_long_it_has_been_quiet(desk: CoordinationHarness) -> None:
-    mixed(desk)
-    desk.submit("brief")
-    desk.finish("brief")
-    desk.pass_time(LEASE_S / 2.0)
-    later = desk.successor()
+def test_a_new_leader_knows_how_long_it_has_been_quiet(harness: CoordinationHarness) -> None:
+    mixed(harness)
+    harness.submit("brief")
+    harness.finish("brief")
+    harness.pass_time(LEASE_S / 2.0)
+    later = harness.successor()
     later.pass_time(LEASE_S)
     quiet_s = [view.quiet_s for view in SEEN if view.party.name == "hpc"][-1]
     assert LEASE_S / 2.0 < quiet_s < math.inf
 
 
 @pytest.mark.parametrize("answer", IMPOSSIBLE, ids=str)
-def test_a_manager_that_fails_changes_nothing(desk: CoordinationHarness, answer: Any) -> None:
+def test_a_manager_that_fails_changes_nothing(harness: CoordinationHarness, answer: Any) -> None:
     """And its partner goes on: units come with its instances."""
-    mixed(desk)
+    mixed(harness)
     PLANTED["units"] = answer
-    desk.pass_time(LEASE_S)
-    (event,) = desk.happenings("coordination-failed")
+    harness.pass_time(LEASE_S)
+    (event,) = harness.happenings("coordination-failed")
     assert (event.subject, event.detail.startswith("flb-nub, jobs, site: ")) == ("hpc+shop", True)
-    assert desk.sizes() == {"hpc": 3, "shop": 0}
-    desk.app("site", 2)
-    assert desk.sizes() == {"hpc": 3, "shop": 2}
+    assert harness.sizes() == {"hpc": 3, "shop": 0}
+    harness.app("site", 2)
+    assert harness.sizes() == {"hpc": 3, "shop": 2}
 
 
 @pytest.mark.parametrize("answer", [ValueError("out of luck"), -5, 65_536])
-def test_a_manager_of_web_applications_that_fails_changes_nothing(desk: CoordinationHarness, answer: Any) -> None:
-    mixed(desk)
+def test_a_manager_of_web_applications_that_fails_changes_nothing(harness: CoordinationHarness, answer: Any) -> None:
+    mixed(harness)
     PLANTED["spare"] = answer
-    desk.app("site", 2)
-    assert desk.sizes() == {"hpc": 3, "shop": 0}
-    assert desk.happenings("coordination-failed")
+    harness.app("site", 2)
+    assert harness.sizes() == {"hpc": 3, "shop": 0}
+    assert harness.happenings("coordination-failed")
 
 
 # --- instances and requests ------------------------------------------------------------------------------------------
@@ -151,10 +151,10 @@ def test_steps_of_a_type_hold_within_the_bounds() -> None:
             replica_step(agreed, view)
 
 
-def test_requests_are_distributed_as_the_application_says_else_as_the_type_does(desk: CoordinationHarness) -> None:
-    mixed(desk)
-    desk.app("site", 1)
-    cluster = desk.controller.cluster
+def test_requests_are_distributed_as_the_application_says_else_as_the_type_does(harness: CoordinationHarness) -> None:
+    mixed(harness)
+    harness.app("site", 1)
+    cluster = harness.controller.cluster
     app = cluster.web["site"].app
     said = replace(app, serving=Serving(80, 80, Distribution.ROUND_ROBIN))
     agreed = cluster.environments["shop"].agreement
@@ -181,37 +181,37 @@ def test_requests_are_distributed_as_the_application_says_else_as_the_type_does(
     ],
 )
 def test_agreements_that_are_refused(fields: dict[str, Any], code: str, said: str) -> None:
-    desk = EnvironmentHarness()
-    desk.lead()
-    desk.hear()
-    reply = desk.create("hpc", "batch", 1, **fields)
+    harness = EnvironmentHarness()
+    harness.lead()
+    harness.hear()
+    reply = harness.create("hpc", "batch", 1, **fields)
     assert (reply.done, reply.code) == (False, code)
     assert said in reply.detail
-    assert not desk.controller.cluster.environments
-    assert desk.create("hpc", "batch", 1, type="jobs", terms={"speed": 3}).done
+    assert not harness.controller.cluster.environments
+    assert harness.create("hpc", "batch", 1, type="jobs", terms={"speed": 3}).done
 
 
 def test_a_type_that_cannot_check_its_terms_takes_no_agreement() -> None:
-    desk = EnvironmentHarness()
-    desk.lead()
-    desk.hear()
+    harness = EnvironmentHarness()
+    harness.lead()
+    harness.hear()
     PLANTED["check"] = KeyError("speed")
-    assert desk.create("hpc", "batch", 1, type="jobs").code == "invalid-value"
+    assert harness.create("hpc", "batch", 1, type="jobs").code == "invalid-value"
 
 
-def test_environments_of_a_type_that_is_gone_keep_what_they_have(desk: CoordinationHarness, tmp_path: Path) -> None:
+def test_environments_of_a_type_that_is_gone_keep_what_they_have(harness: CoordinationHarness, tmp_path: Path) -> None:
     """After an upgrade, with an alarm; the others go on."""
     with installed(tmp_path / "more", {"early": POINTS["jobs"], "late": POINTS["site"]}):
-        desk.environment("hpc", "batch", 2, "shop", type="early", model="flb-nub")
-        desk.environment("shop", "web", 1, "hpc", type="late", model="flb-nub")
-        desk.environment("other", "batch", 1, model="flb-nub")
-        desk.look()
-        desk.app("site", 1)
-        desk.pass_time(LEASE_S)
-    before, held = desk.sizes(), desk.held()
+        harness.environment("hpc", "batch", 2, "shop", type="early", model="flb-nub")
+        harness.environment("shop", "web", 1, "hpc", type="late", model="flb-nub")
+        harness.environment("other", "batch", 1, model="flb-nub")
+        harness.look()
+        harness.app("site", 1)
+        harness.pass_time(LEASE_S)
+    before, held = harness.sizes(), harness.held()
     assert before == {"hpc": 3, "shop": 1, "other": 1}
     PLANTED["units"] = 6
-    later = desk.successor()
+    later = harness.successor()
     later.pass_time(LEASE_S)
     assert (later.sizes(), later.held()) == (before, held)
     failed = {event.subject: event.detail for event in later.happenings("coordination-failed")}

@@ -38,9 +38,9 @@ from tests.support.controller_harness import ControllerHarness, job
 from tests.unit.daemons.controller.core.test_controller import submitted
 
 
-def alarms(desk: ControllerHarness, what: str = "message-refused") -> list[dict[str, Any]]:
+def alarms(harness: ControllerHarness, what: str = "message-refused") -> list[dict[str, Any]]:
     """The alarms of a kind that `trimtab status` shows."""
-    return [row for row in desk.ask(Query("q", "status")).data["alarms"] if row["what"] == what]
+    return [row for row in harness.ask(Query("q", "status")).data["alarms"] if row["what"] == what]
 
 
 def report(node: str, term: int = 1) -> Report:
@@ -80,74 +80,74 @@ FORGED: dict[str, tuple[str, Message]] = {
 def test_a_forged_message_changes_nothing_and_raises_an_alarm(case: str) -> None:
     """Given a cluster with a job, then it is as it was, the sender is named, and the delivery is among the dead."""
     sender, message = FORGED[case]
-    desk = submitted(ControllerHarness().lead(), job())
-    before = [record for record in desk.store.records() if not isinstance(record, Deleted)]
-    node = desk.controller.cluster.nodes["n1"]
+    harness = submitted(ControllerHarness().lead(), job())
+    before = [record for record in harness.store.records() if not isinstance(record, Deleted)]
+    node = harness.controller.cluster.nodes["n1"]
     seen = (node.report_seq, node.seen_s, node.events_seen)
-    assert alarms(desk) == []
+    assert alarms(harness) == []
 
-    number = desk.say(message, sender)
+    number = harness.say(message, sender)
 
-    assert [delivery for delivery, _ in desk.dead] == [number]
-    (alarm,) = alarms(desk)
-    assert (alarm["subject"], alarm["since_s"]) == (sender, desk.now_s)
-    (event,) = desk.happenings("message-refused")
+    assert [delivery for delivery, _ in harness.dead] == [number]
+    (alarm,) = alarms(harness)
+    assert (alarm["subject"], alarm["since_s"]) == (sender, harness.now_s)
+    (event,) = harness.happenings("message-refused")
     assert event.subject == sender
     assert event.detail in alarm["detail"]
     assert (node.report_seq, node.seen_s, node.events_seen) == seen
-    assert [record for record in desk.store.records() if not isinstance(record, Deleted)] == before
-    desk.wait(ALARM_S)
-    assert alarms(desk) == []
+    assert [record for record in harness.store.records() if not isinstance(record, Deleted)] == before
+    harness.wait(ALARM_S)
+    assert alarms(harness) == []
 
 
 def test_no_node_answers_for_an_action_of_another() -> None:
     """Given a start on n1, when n2 says in its own name that it has failed, then n1 is waited for as before."""
-    desk = submitted(ControllerHarness().lead(), job())
-    (start,) = desk.take_orders()
+    harness = submitted(ControllerHarness().lead(), job())
+    (start,) = harness.take_orders()
     assert start.node == "n1"
     forged = Result(
         "n2", "boot-2", 99, clock_s=0.0, term=1, action=start.id, kind=start.kind, vm=start.vm, outcome=Outcome.BUSY
     )
 
-    number = desk.say(forged, "agent.n2")
+    number = harness.say(forged, "agent.n2")
 
-    assert [delivery for delivery, _ in desk.dead] == [number]
-    assert start.id in desk.controller.cluster.actions
-    assert start.id in alarms(desk)[0]["detail"]
-    desk.result(start)
-    assert start.id not in desk.controller.cluster.actions
-    assert len(desk.dead) == 1
+    assert [delivery for delivery, _ in harness.dead] == [number]
+    assert start.id in harness.controller.cluster.actions
+    assert start.id in alarms(harness)[0]["detail"]
+    harness.result(start)
+    assert start.id not in harness.controller.cluster.actions
+    assert len(harness.dead) == 1
 
 
 @pytest.mark.parametrize("sender", ["agent.n2", ""])
 def test_what_is_no_message_raises_an_alarm_too(sender: str) -> None:
-    desk = ControllerHarness().lead()
+    harness = ControllerHarness().lead()
 
-    desk.feed(fx.Unreadable(sender, "noise"))
+    harness.feed(fx.Unreadable(sender, "noise"))
 
-    (alarm,) = alarms(desk)
+    (alarm,) = alarms(harness)
     assert (alarm["subject"], alarm["detail"]) == (sender, "1 messages, the last: noise")
 
 
 def test_a_node_that_was_not_added_is_told_and_no_alarm() -> None:
     """Its agent runs already, or still: that happens whenever nodes come and go."""
-    desk = ControllerHarness().lead()
+    harness = ControllerHarness().lead()
 
-    desk.say(report("n9"), "agent.n9")
+    harness.say(report("n9"), "agent.n9")
 
-    assert [event.subject for event in desk.happenings("message-refused")] == ["agent.n9"]
-    assert alarms(desk) == []
+    assert [event.subject for event in harness.happenings("message-refused")] == ["agent.n9"]
+    assert alarms(harness) == []
 
 
 def test_slips_of_the_hand_are_no_alarm_and_many_are() -> None:
     """An owner asks for what only the provider may, again and again."""
-    desk = ControllerHarness().lead()
+    harness = ControllerHarness().lead()
     for number in range(MISTAKES_MAX):
-        assert alarms(desk) == []
-        desk.say(CancelJob(f"r{number}", "nobodys"), "user.joe")
-        desk.say(Query(f"q{number}", "nodes"), "owner.kim")
-    assert {row["subject"] for row in alarms(desk)} >= {"owner.kim"}
-    assert desk.dead == []
+        assert alarms(harness) == []
+        harness.say(CancelJob(f"r{number}", "nobodys"), "user.joe")
+        harness.say(Query(f"q{number}", "nodes"), "owner.kim")
+    assert {row["subject"] for row in alarms(harness)} >= {"owner.kim"}
+    assert harness.dead == []
 
 
 # --- bounds ----------------------------------------------------------------------------------------------------------
@@ -155,18 +155,18 @@ def test_slips_of_the_hand_are_no_alarm_and_many_are() -> None:
 
 def test_a_flood_is_counted_and_told_once_a_minute() -> None:
     """Given 10,000 forged messages within two minutes, then there are three events, and the alarm has the number."""
-    desk = ControllerHarness().lead()
+    harness = ControllerHarness().lead()
     for number in range(10_000):
-        desk.now_s = 1_000.0 + number * 2.01 * TELL_AGAIN_S / 9_999
-        desk.feed(fx.Received(None, "agent.n2", report("n1")))
+        harness.now_s = 1_000.0 + number * 2.01 * TELL_AGAIN_S / 9_999
+        harness.feed(fx.Received(None, "agent.n2", report("n1")))
 
-    told = desk.happenings("message-refused")
+    told = harness.happenings("message-refused")
 
     assert [round(event.at_s) for event in told] == [1_000, 1_060, 1_120]
     assert "more since the last event" in told[-1].detail
-    (alarm,) = alarms(desk)
+    (alarm,) = alarms(harness)
     assert alarm["detail"].startswith("10000 messages")
-    assert desk.controller.screening.count("agent.n2") == 10_000
+    assert harness.controller.screening.count("agent.n2") == 10_000
 
 
 def test_no_more_accounts_are_kept_than_can_be_looked_at() -> None:
@@ -188,9 +188,9 @@ def test_no_more_accounts_are_kept_than_can_be_looked_at() -> None:
 
 def test_answers_that_nobody_waits_for_fill_no_history() -> None:
     """Given 10,000 of them in two minutes, then a hundred a minute may be kept, and what is waited for always."""
-    desk = submitted(ControllerHarness().lead(), job())
-    (start,) = desk.take_orders()
-    suspects, cluster = desk.controller.screening, desk.controller.cluster
+    harness = submitted(ControllerHarness().lead(), job())
+    (start,) = harness.take_orders()
+    suspects, cluster = harness.controller.screening, harness.controller.cluster
 
     def kept(action: str, at_s: float) -> bool:
         result = Result(
@@ -211,34 +211,34 @@ def test_answers_that_nobody_waits_for_fill_no_history() -> None:
 def test_an_agent_alone_cannot_end_a_controller() -> None:
     """Given a node that says it has seen a later term, when the store knows of none, then the controller leads on, says
     so, takes nothing of the report, and does not take the node for silent."""
-    desk = ControllerHarness(fence_after_s=30.0).lead()
-    node = desk.controller.cluster.nodes["n1"]
+    harness = ControllerHarness(fence_after_s=30.0).lead()
+    node = harness.controller.cluster.nodes["n1"]
     seq = node.report_seq
 
     for _ in range(60):
-        desk.report("n1", term=1 << 60)
-        desk.wait(5.0, reporting=("n2",))
+        harness.report("n1", term=1 << 60)
+        harness.wait(5.0, reporting=("n2",))
 
-    assert desk.exits == []
+    assert harness.exits == []
     assert node.report_seq == seq
-    assert desk.powers == []  # it is not silent
-    (alarm,) = alarms(desk, "term-ahead")
+    assert harness.powers == []  # it is not silent
+    (alarm,) = alarms(harness, "term-ahead")
     assert alarm["subject"] == "n1"
     assert str(1 << 60) in alarm["detail"]
-    assert len(desk.happenings("term-ahead")) == 1
-    submitted(desk, job())
-    assert [order.node for order in desk.orders] == ["n2"]
+    assert len(harness.happenings("term-ahead")) == 1
+    submitted(harness, job())
+    assert [order.node for order in harness.orders] == ["n2"]
 
 
 def test_another_leader_ends_it_at_once() -> None:
     """The store knows: the first report that echoes the new term is enough."""
-    desk = ControllerHarness().lead()
-    desk.store.take_lead("b")
-    desk.store_fails = (True, "")
+    harness = ControllerHarness().lead()
+    harness.store.take_lead("b")
+    harness.store_fails = (True, "")
 
-    desk.report("n1", term=2)
+    harness.report("n1", term=2)
 
-    assert len(desk.exits) == 1
+    assert len(harness.exits) == 1
 
 
 def test_the_store_is_not_asked_for_every_report() -> None:
@@ -248,11 +248,11 @@ def test_the_store_is_not_asked_for_every_report() -> None:
         if not records:
             asked.append(term)
 
-    desk = ControllerHarness().lead()
-    assert isinstance(desk.store, MemoryStore)
-    desk.store.on_write = write
+    harness = ControllerHarness().lead()
+    assert isinstance(harness.store, MemoryStore)
+    harness.store.on_write = write
 
     for _ in range(100):
-        desk.report("n1", term=9)
+        harness.report("n1", term=9)
 
     assert asked == [1]

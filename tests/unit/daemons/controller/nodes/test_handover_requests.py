@@ -21,7 +21,7 @@ from tests.support.node_service_harness import power
 WIPE = Setup(SetupPolicy.WIPE)
 
 
-class SetupDesk(CoordinationHarness):
+class SetupHarness(CoordinationHarness):
     """Keeps what agents were asked to do to their hosts."""
 
     def __init__(self, count: int = 2, **settings: Any) -> None:
@@ -51,9 +51,9 @@ class SetupDesk(CoordinationHarness):
         return data
 
 
-def desk() -> SetupDesk:
+def harness() -> SetupHarness:
     """Environment `hpc` is being given one of two nodes; `n000` is on its way to it."""
-    made = SetupDesk()
+    made = SetupHarness()
     made.begin()
     made.environment("hpc", "batch", 1, upper=1, setup=WIPE, lease_s=1e6)
     made.look()
@@ -61,9 +61,9 @@ def desk() -> SetupDesk:
     return made
 
 
-def failed_desk() -> SetupDesk:
+def failed_harness() -> SetupHarness:
     """The setup of `n000` has failed for good."""
-    made = desk()
+    made = harness()
     while made.handover() is not Handover.FAILED:
         if made.controller.cluster.nodes["n000"].setup_request:
             made.done(False, "no space left")
@@ -72,7 +72,7 @@ def failed_desk() -> SetupDesk:
 
 
 def test_a_node_is_taken_into_use_when_its_agent_has_answered() -> None:
-    made = desk()
+    made = harness()
     assert (made.row()["environment"], made.row()["handover"]) == ("hpc", "acquiring")
     assert made.row()["setup_request"] == made.setups[-1].request
     assert made.row()["schedulable"] is False
@@ -85,7 +85,7 @@ def test_a_node_is_taken_into_use_when_its_agent_has_answered() -> None:
 
 
 def test_only_the_nodes_own_agent_may_answer() -> None:
-    made = desk()
+    made = harness()
 
     made.done(sender=topology.agent_user("n001"))
 
@@ -94,7 +94,7 @@ def test_only_the_nodes_own_agent_may_answer() -> None:
 
 
 def test_a_failed_setup_is_an_alarm_and_repair_tries_again() -> None:
-    made = failed_desk()
+    made = failed_harness()
     assert "no space left" in made.row()["failure"]
     made.say(Query("st", "status", ""), "operator.test")
     alarms = {(alarm["what"], alarm["subject"]) for alarm in made.replies[-1].data["alarms"]}
@@ -110,7 +110,7 @@ def test_a_failed_setup_is_an_alarm_and_repair_tries_again() -> None:
 
 
 def test_a_node_of_an_environment_is_not_removed_unless_it_is_off() -> None:
-    made = desk()
+    made = harness()
     assert made.ask(RemoveNode("x1", "n000")).code == "node-in-environment"
     made.done()
     assert made.ask(RemoveNode("x2", "n000")).code == "node-in-environment"
@@ -122,7 +122,7 @@ def test_a_node_of_an_environment_is_not_removed_unless_it_is_off() -> None:
 
 @pytest.mark.parametrize("answered", [False, True])
 def test_no_vm_is_adopted_where_an_environment_has_the_node(answered: bool) -> None:
-    made = desk()
+    made = harness()
     if answered:
         made.done()
     made.vms["n000"]["theirs"] = VmStatus("theirs", VmState.RUNNING, memory_mib=100, managed=False)
@@ -134,7 +134,7 @@ def test_no_vm_is_adopted_where_an_environment_has_the_node(answered: bool) -> N
 
 
 def test_no_vm_is_moved_to_a_node_that_changes_hands() -> None:
-    made = desk()
+    made = harness()
     made.ask(SubmitJob("s1", job("j")))
     made.obey()
     assert list(made.vms["n001"]) == ["j#0"]
@@ -146,7 +146,7 @@ def test_no_vm_is_moved_to_a_node_that_changes_hands() -> None:
 
 
 def test_nodes_of_environments_stay_in_service_and_awake() -> None:
-    made = desk()
+    made = harness()
     cluster = made.controller.cluster
     settings = power(keep_nodes=0)
 

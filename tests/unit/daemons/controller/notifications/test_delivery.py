@@ -34,8 +34,8 @@ RULES = (NotifyRule(("node-*", "alarm:node-*"), ("ops",)),)
 NOTIFY = NotifySettings({"ops": "webhook"}, RULES)
 
 
-class TellingDesk(ControllerHarness):
-    """A desk whose channels answer at once; `told`: what was sent, with what the store had of it at that moment."""
+class TellingHarness(ControllerHarness):
+    """A harness whose channels answer at once; `told`: what was sent, with what the store had of it at that moment."""
 
     def __init__(self, store: MemoryStore | None = None, notify: NotifySettings = NOTIFY) -> None:
         self.told: list[tuple[fx.Notify, list[str]]] = []
@@ -65,37 +65,37 @@ class TellingDesk(ControllerHarness):
         return {it.what: it.state for it in self.store.records() if isinstance(it, NotificationRecord)}
 
 
-def led(**keys: Any) -> TellingDesk:
-    desk = TellingDesk(**keys)
-    desk.lead()
-    return desk
+def led(**keys: Any) -> TellingHarness:
+    harness = TellingHarness(**keys)
+    harness.lead()
+    return harness
 
 
 def test_what_happens_is_in_the_store_before_it_is_told_and_afterwards_as_sent() -> None:
-    desk = led()
+    harness = led()
 
-    assert ("node-added", "n1") in desk.codes()
-    assert {state for _, states in desk.told for state in states} == {"waiting"}
-    assert set(desk.states().values()) == {"sent"}
+    assert ("node-added", "n1") in harness.codes()
+    assert {state for _, states in harness.told for state in states} == {"waiting"}
+    assert set(harness.states().values()) == {"sent"}
 
 
 def test_a_silent_node_is_an_alarm_that_is_told_and_told_to_be_over() -> None:
-    desk = led()
-    desk.wait(60.0, ["n1", "n2"])
-    desk.told.clear()
-    desk.wait(60.0, ["n1"])
-    assert ("alarm:node-silent", "n2") in desk.codes()
-    assert ("alarm:node-silent", "n1") not in desk.codes()
-    desk.wait(600.0, ["n1", "n2"])
+    harness = led()
+    harness.wait(60.0, ["n1", "n2"])
+    harness.told.clear()
+    harness.wait(60.0, ["n1"])
+    assert ("alarm:node-silent", "n2") in harness.codes()
+    assert ("alarm:node-silent", "n1") not in harness.codes()
+    harness.wait(600.0, ["n1", "n2"])
 
-    assert ("cleared:node-silent", "n2") in desk.codes()
+    assert ("cleared:node-silent", "n2") in harness.codes()
 
 
 def test_a_new_leader_goes_on_and_tells_no_standing_alarm_again() -> None:
     before = led()
     before.wait(120.0, ["n1"])
     assert before.codes().count(("alarm:node-silent", "n2")) == 1
-    after = TellingDesk(store=before.store)
+    after = TellingHarness(store=before.store)
     after.now_s = before.now_s
     after.carry(after.controller.start(after.now_s))
     after.wait(300.0, ["n1"])
@@ -104,24 +104,24 @@ def test_a_new_leader_goes_on_and_tells_no_standing_alarm_again() -> None:
 
 
 def test_what_was_given_up_is_an_alarm_a_view_and_an_operators_to_deal_with() -> None:
-    desk = led()
-    desk.fails = "410 gone"
-    assert desk.ask(DrainNode("d", "n1", True)).done
-    desk.wait(30.0, ["n1", "n2"])
-    data = desk.ask(Query("q", "notifications", "dead")).data
+    harness = led()
+    harness.fails = "410 gone"
+    assert harness.ask(DrainNode("d", "n1", True)).done
+    harness.wait(30.0, ["n1", "n2"])
+    data = harness.ask(Query("q", "notifications", "dead")).data
     (row,) = [row for row in data["notifications"] if row["what"] == "node-draining"]
-    alarms = {alarm["what"]: alarm for alarm in desk.ask(Query("s", "status")).data["alarms"]}
+    alarms = {alarm["what"]: alarm for alarm in harness.ask(Query("s", "status")).data["alarms"]}
     assert (row["error"], data["channels"][0]["error"]) == ("410 gone", "410 gone")
     assert alarms["notifications-dead"]["subject"] == "ops"
 
-    desk.fails = ""
-    assert desk.ask(RetryNotification("r", row["id"])).done
-    assert desk.states()["node-draining"] == "sent"
-    refused = desk.ask(DropNotification("x", "nothing"))
+    harness.fails = ""
+    assert harness.ask(RetryNotification("r", row["id"])).done
+    assert harness.states()["node-draining"] == "sent"
+    refused = harness.ask(DropNotification("x", "nothing"))
     assert (refused.done, refused.code) == (False, "unknown-notification")
-    for number, each in enumerate(desk.ask(Query("q2", "notifications", "dead")).data["notifications"]):
-        assert desk.ask(DropNotification(f"drop-{number}", each["message"])).done or number
-    assert desk.ask(Query("q3", "notifications", "dead")).data["total"] == 0
+    for number, each in enumerate(harness.ask(Query("q2", "notifications", "dead")).data["notifications"]):
+        assert harness.ask(DropNotification(f"drop-{number}", each["message"])).done or number
+    assert harness.ask(Query("q3", "notifications", "dead")).data["total"] == 0
 
 
 def test_a_view_of_a_state_that_there_is_not_is_refused() -> None:
@@ -132,10 +132,10 @@ def test_a_view_of_a_state_that_there_is_not_is_refused() -> None:
 
 
 def test_owners_neither_see_nor_try_channels() -> None:
-    desk = led()
+    harness = led()
     for request in (Query("q", "notifications"), TryChannel("t", "ops"), DropNotification("d", "x")):
-        desk.say(request, topology.OWNER_USER_PREFIX + "acme")
-        assert desk.replies[-1].code == "not-allowed"
+        harness.say(request, topology.OWNER_USER_PREFIX + "acme")
+        assert harness.replies[-1].code == "not-allowed"
 
 
 # --- the store ------------------------------------------------------------------------------------------------------

@@ -7,63 +7,63 @@ from shared.values.actions import ActionKind
 from tests.support.controller_harness import ControllerHarness, job
 
 
-def answered(desk: ControllerHarness, rounds: int = 8) -> list[list[tuple[str, ActionKind]]]:
+def answered(harness: ControllerHarness, rounds: int = 8) -> list[list[tuple[str, ActionKind]]]:
     """Answer all orders until there are none; what was ordered at once each time, by VM."""
     found = []
     for _ in range(rounds):
-        orders = desk.take_orders()
+        orders = harness.take_orders()
         if not orders:
             break
         found.append([(order.vm, order.kind) for order in orders])
         for order in orders:
-            desk.result(order)
-        desk.wait(5.0, reporting=desk.nodes)
+            harness.result(order)
+        harness.wait(5.0, reporting=harness.nodes)
     return found
 
 
 def test_a_resumed_gang_runs_before_its_old_images_go_and_no_action_is_left_behind() -> None:
     """Given a job of two instances whose images lie on a node that is drained: they are resumed elsewhere, set free
     together, and then their old images are discarded; no node has an action under way in the end."""
-    desk = ControllerHarness().lead()
-    desk.ask(SubmitJob("s", job(instances=2, memory_mib=500)))
-    answered(desk)
-    home = next(name for name in desk.nodes if desk.vms[name])
-    desk.ask(HoldJob("h1", "j", True))
-    answered(desk)
-    desk.ask(DrainNode("d", home, True))
-    desk.ask(HoldJob("h2", "j", False))
-    while not desk.orders:
-        desk.wait(5.0, reporting=desk.nodes)
+    harness = ControllerHarness().lead()
+    harness.ask(SubmitJob("s", job(instances=2, memory_mib=500)))
+    answered(harness)
+    home = next(name for name in harness.nodes if harness.vms[name])
+    harness.ask(HoldJob("h1", "j", True))
+    answered(harness)
+    harness.ask(DrainNode("d", home, True))
+    harness.ask(HoldJob("h2", "j", False))
+    while not harness.orders:
+        harness.wait(5.0, reporting=harness.nodes)
 
-    rounds = answered(desk)
+    rounds = answered(harness)
 
     assert [kind for _, kind in rounds[0]] == [ActionKind.RESUME] * 2
     assert all(len({vm for vm, _ in ordered}) == len(ordered) for ordered in rounds)
     kinds = [kind for ordered in rounds for _, kind in ordered]
     assert kinds == [ActionKind.RESUME] * 2 + [ActionKind.UNPAUSE] * 2 + [ActionKind.DISCARD_IMAGE] * 2
-    nodes = desk.controller.cluster.nodes.values()
+    nodes = harness.controller.cluster.nodes.values()
     assert [(node.actions, node.flights) for node in nodes] == [(0, {})] * len(nodes)
-    assert desk.controller.cluster.actions == {}
+    assert harness.controller.cluster.actions == {}
 
 
 def test_images_of_a_job_that_is_cancelled_while_it_is_resumed_are_discarded() -> None:
     """Given a job that is cancelled as its VM is on the way to another node: the VM is stopped, the image goes too."""
-    desk = ControllerHarness().lead()
-    desk.ask(SubmitJob("s", job(memory_mib=500)))
-    answered(desk)
-    home = next(name for name in desk.nodes if desk.vms[name])
-    desk.ask(HoldJob("h1", "j", True))
-    answered(desk)
-    desk.ask(DrainNode("d", home, True))
-    desk.ask(HoldJob("h2", "j", False))
-    while not desk.orders:
-        desk.wait(5.0, reporting=desk.nodes)
-    (resume,) = desk.take_orders()
-    desk.ask(CancelJob("c", "j"))
-    desk.result(resume)
-    desk.wait(5.0, reporting=desk.nodes)
+    harness = ControllerHarness().lead()
+    harness.ask(SubmitJob("s", job(memory_mib=500)))
+    answered(harness)
+    home = next(name for name in harness.nodes if harness.vms[name])
+    harness.ask(HoldJob("h1", "j", True))
+    answered(harness)
+    harness.ask(DrainNode("d", home, True))
+    harness.ask(HoldJob("h2", "j", False))
+    while not harness.orders:
+        harness.wait(5.0, reporting=harness.nodes)
+    (resume,) = harness.take_orders()
+    harness.ask(CancelJob("c", "j"))
+    harness.result(resume)
+    harness.wait(5.0, reporting=harness.nodes)
 
-    kinds = {kind for ordered in answered(desk) for _, kind in ordered}
+    kinds = {kind for ordered in answered(harness) for _, kind in ordered}
 
     assert kinds == {ActionKind.STOP, ActionKind.DISCARD_IMAGE}
-    assert desk.vms == {"n1": {}, "n2": {}}
+    assert harness.vms == {"n1": {}, "n2": {}}

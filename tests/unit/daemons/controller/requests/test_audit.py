@@ -35,29 +35,29 @@ from shared.protocol.operator_messages import (
 from tests.support.controller_harness import OPERATOR, ControllerHarness, job
 
 
-class AuditDesk(ControllerHarness):
+class AuditHarness(ControllerHarness):
     """Keeps the records."""
 
     def carry(self, effects: list[fx.Effect]) -> None:
-        """As every desk."""
+        """As any harness does, and keep what was audited."""
         self.kinds: list[type] = [*getattr(self, "kinds", ()), *map(type, effects)]
         self.audits: list[Audited] = [*getattr(self, "audits", ()), *(e for e in effects if isinstance(e, Audited))]
         super().carry(effects)
 
 
 @pytest.fixture
-def desk() -> AuditDesk:
+def harness() -> AuditHarness:
     """One that leads, before anybody has asked for anything."""
-    made = AuditDesk()
+    made = AuditHarness()
     made.lead()
     made.audits.clear()
     return made
 
 
-def test_a_change_that_is_done_is_recorded_with_who_and_why(desk: AuditDesk) -> None:
-    desk.now_s = 7.0
-    desk.say(on_behalf("operator.jane", DrainNode("r1", "n1", True), "new disks"), "portal.p")
-    assert desk.audits == [
+def test_a_change_that_is_done_is_recorded_with_who_and_why(harness: AuditHarness) -> None:
+    harness.now_s = 7.0
+    harness.say(on_behalf("operator.jane", DrainNode("r1", "n1", True), "new disks"), "portal.p")
+    assert harness.audits == [
         Audited(
             7.0,
             "operator.jane",
@@ -73,18 +73,18 @@ def test_a_change_that_is_done_is_recorded_with_who_and_why(desk: AuditDesk) -> 
     ]
 
 
-def test_a_plain_request_is_recorded_without_a_reason(desk: AuditDesk) -> None:
-    desk.ask(SubmitJob("s1", job("j")))
-    assert desk.audits == [
+def test_a_plain_request_is_recorded_without_a_reason(harness: AuditHarness) -> None:
+    harness.ask(SubmitJob("s1", job("j")))
+    assert harness.audits == [
         Audited(0.0, OPERATOR, OPERATOR, request="s1", kind="submit-job", subject="j", why="", done=True)
     ]
 
 
-def test_refusals_are_recorded_whoever_refuses(desk: AuditDesk) -> None:
-    desk.ask(CancelJob("c1", "nope"))
-    desk.say(DrainNode("d1", "n1", True), "user.bob")
-    desk.say(on_behalf("operator.jane", DrainNode("d2", "n1", True), "ha"), "owner.acme")
-    found = [(one.account, one.via, one.kind, one.subject, one.done, one.code) for one in desk.audits]
+def test_refusals_are_recorded_whoever_refuses(harness: AuditHarness) -> None:
+    harness.ask(CancelJob("c1", "nope"))
+    harness.say(DrainNode("d1", "n1", True), "user.bob")
+    harness.say(on_behalf("operator.jane", DrainNode("d2", "n1", True), "ha"), "owner.acme")
+    found = [(one.account, one.via, one.kind, one.subject, one.done, one.code) for one in harness.audits]
     assert found == [
         (OPERATOR, OPERATOR, "cancel-job", "nope", False, "unknown-job"),
         ("user.bob", "user.bob", "drain-node", "n1", False, "not-allowed"),
@@ -92,56 +92,56 @@ def test_refusals_are_recorded_whoever_refuses(desk: AuditDesk) -> None:
     ]
 
 
-def test_questions_are_not_recorded(desk: AuditDesk) -> None:
-    desk.ask(Query("q", "status"))
-    desk.ask(DryRun("d"))
-    desk.say(Query("q2", "nodes"), "user.bob")
-    assert desk.audits == []
+def test_questions_are_not_recorded(harness: AuditHarness) -> None:
+    harness.ask(Query("q", "status"))
+    harness.ask(DryRun("d"))
+    harness.say(Query("q2", "nodes"), "user.bob")
+    assert harness.audits == []
 
 
-def test_a_request_that_comes_twice_is_recorded_once(desk: AuditDesk) -> None:
+def test_a_request_that_comes_twice_is_recorded_once(harness: AuditHarness) -> None:
     for _ in range(3):
-        desk.ask(DrainNode("r1", "n1", True))
-        desk.ask(CancelJob("c1", "nope"))
-    assert [one.request for one in desk.audits] == ["r1", "c1"]
+        harness.ask(DrainNode("r1", "n1", True))
+        harness.ask(CancelJob("c1", "nope"))
+    assert [one.request for one in harness.audits] == ["r1", "c1"]
 
 
-def test_another_request_under_an_id_that_was_used_is_recorded_too(desk: AuditDesk) -> None:
+def test_another_request_under_an_id_that_was_used_is_recorded_too(harness: AuditHarness) -> None:
     for node in ("n1", "n2", "n2", "n1"):
-        desk.ask(DrainNode("r1", node, True))
-    assert [(one.request, one.subject) for one in desk.audits] == [("r1", "n1"), ("r1", "n2"), ("r1", "n1")]
+        harness.ask(DrainNode("r1", node, True))
+    assert [(one.request, one.subject) for one in harness.audits] == [("r1", "n1"), ("r1", "n2"), ("r1", "n1")]
 
 
-def test_an_account_of_a_portal_hides_no_refusals_of_others_there(desk: AuditDesk) -> None:
+def test_an_account_of_a_portal_hides_no_refusals_of_others_there(harness: AuditHarness) -> None:
     for number in range(REFUSALS_PER_MINUTE + 40):
-        desk.say(on_behalf("user.bob", DrainNode(f"d{number}", "n1", True)), "portal.p")
-    desk.say(on_behalf("owner.acme", DrainNode("other", "n1", True)), "portal.p")
-    assert len(desk.audits) == REFUSALS_PER_MINUTE + 1
-    assert desk.audits[-1].account == "owner.acme"
+        harness.say(on_behalf("user.bob", DrainNode(f"d{number}", "n1", True)), "portal.p")
+    harness.say(on_behalf("owner.acme", DrainNode("other", "n1", True)), "portal.p")
+    assert len(harness.audits) == REFUSALS_PER_MINUTE + 1
+    assert harness.audits[-1].account == "owner.acme"
 
 
-def test_a_portal_that_asks_for_ever_new_accounts_is_bounded(desk: AuditDesk) -> None:
+def test_a_portal_that_asks_for_ever_new_accounts_is_bounded(harness: AuditHarness) -> None:
     for number in range(FORWARDED_PER_MINUTE + 40):
-        desk.say(on_behalf(f"user.u{number}", DrainNode(f"d{number}", "n1", True)), "portal.p")
-    assert len(desk.audits) == FORWARDED_PER_MINUTE
+        harness.say(on_behalf(f"user.u{number}", DrainNode(f"d{number}", "n1", True)), "portal.p")
+    assert len(harness.audits) == FORWARDED_PER_MINUTE
 
 
-def test_what_is_done_is_recorded_when_it_is_stored_and_before_it_is_acknowledged(desk: AuditDesk) -> None:
-    desk.kinds.clear()
-    desk.ask(DrainNode("r1", "n1", True))
-    kinds = desk.kinds
+def test_what_is_done_is_recorded_when_it_is_stored_and_before_it_is_acknowledged(harness: AuditHarness) -> None:
+    harness.kinds.clear()
+    harness.ask(DrainNode("r1", "n1", True))
+    kinds = harness.kinds
     assert kinds.index(fx.Write) < kinds.index(Audited) < kinds.index(fx.Acknowledge)
 
 
-def test_refusals_without_end_fill_no_store(desk: AuditDesk) -> None:
+def test_refusals_without_end_fill_no_store(harness: AuditHarness) -> None:
     for number in range(REFUSALS_PER_MINUTE + 40):
-        desk.say(DrainNode(f"d{number}", "n1", True), "user.bob")
-    assert len(desk.audits) == REFUSALS_PER_MINUTE
-    desk.say(DrainNode("another", "n1", True), "user.kim")
-    desk.now_s += 61.0
-    desk.say(DrainNode("late", "n1", True), "user.bob")
-    assert [one.request for one in desk.audits[-2:]] == ["another", "late"]
-    assert desk.audits[-1].detail.endswith("(40 refusals before it are not recorded)")
+        harness.say(DrainNode(f"d{number}", "n1", True), "user.bob")
+    assert len(harness.audits) == REFUSALS_PER_MINUTE
+    harness.say(DrainNode("another", "n1", True), "user.kim")
+    harness.now_s += 61.0
+    harness.say(DrainNode("late", "n1", True), "user.bob")
+    assert [one.request for one in harness.audits[-2:]] == ["another", "late"]
+    assert harness.audits[-1].detail.endswith("(40 refusals before it are not recorded)")
 
 
 def test_what_a_request_is_about_is_a_function_of_it() -> None:

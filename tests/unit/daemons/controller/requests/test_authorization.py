@@ -72,7 +72,7 @@ def environment(name: str, owner: str, workload: str, users: tuple[str, ...]) ->
 
 
 @pytest.fixture
-def desk() -> ControllerHarness:
+def harness() -> ControllerHarness:
     """Two owners with an environment of each kind, a user each, and what all of them have submitted."""
     made = ControllerHarness().lead()
     for names, users in ((OWN, ("joe",)), (OTHERS, ("ann",))):
@@ -87,13 +87,13 @@ def desk() -> ControllerHarness:
     return made
 
 
-def said(desk: ControllerHarness, request: Request, sender: str) -> Reply:
-    desk.say(request, sender)
-    return desk.replies[-1]
+def said(harness: ControllerHarness, request: Request, sender: str) -> Reply:
+    harness.say(request, sender)
+    return harness.replies[-1]
 
 
-def good(desk: ControllerHarness, request: Request, sender: str) -> Reply:
-    reply = said(desk, request, sender)
+def good(harness: ControllerHarness, request: Request, sender: str) -> Reply:
+    reply = said(harness, request, sender)
     assert reply.done, reply
     return reply
 
@@ -143,9 +143,9 @@ def asks(names: dict[str, str]) -> dict[type[Any], Request]:
 KINDS = tuple(asks(OWN))
 
 
-def known(desk: ControllerHarness) -> tuple[Any, ...]:
+def known(harness: ControllerHarness) -> tuple[Any, ...]:
     """Everything that a request could have changed."""
-    cluster, deciding = desk.controller.cluster, desk.controller.deciding
+    cluster, deciding = harness.controller.cluster, harness.controller.deciding
     return (
         [entry.record() for entry in cluster.jobs.values()],
         [node.record() for node in cluster.nodes.values()],
@@ -153,7 +153,7 @@ def known(desk: ControllerHarness) -> tuple[Any, ...]:
         [entry.record() for entry in cluster.environments.values()],
         deciding.enabled,
         deciding.submissions,
-        len(desk.computations),
+        len(harness.computations),
     )
 
 
@@ -170,30 +170,30 @@ def test_who_somebody_is_follows_from_the_account() -> None:
 
 
 @pytest.mark.parametrize("sender", [KIM, JOE, "operator.test"])
-def test_nothing_more_may_be_asked_through_a_portal(desk: ControllerHarness, sender: str) -> None:
+def test_nothing_more_may_be_asked_through_a_portal(harness: ControllerHarness, sender: str) -> None:
     for names in (OWN, OTHERS, NOBODYS):
         for request in asks(names).values():
-            before = refused(desk, request, sender)
+            before = refused(harness, request, sender)
             if before:
-                desk.say(on_behalf(sender, request), "portal.p")
-                assert (desk.replies[-1].done, desk.replies[-1].code) == (False, before)
+                harness.say(on_behalf(sender, request), "portal.p")
+                assert (harness.replies[-1].done, harness.replies[-1].code) == (False, before)
 
 
 # --- requests ---------------------------------------------------------------------------------------------------------
 
 
-def test_the_provider_may_ask_for_everything_and_an_owner_for_what_is_hers(desk: ControllerHarness) -> None:
+def test_the_provider_may_ask_for_everything_and_an_owner_for_what_is_hers(harness: ControllerHarness) -> None:
     for kind in KINDS:
         for names in (OWN, OTHERS, NOBODYS):
             for sender in ("operator.test", "controller.b"):
-                assert refused(desk, asks(names)[kind], sender) == ""
-        assert refused(desk, asks(OWN)[kind], KIM) == ("" if kind in REQUESTS[Role.OWNER] else "not-allowed")
+                assert refused(harness, asks(names)[kind], sender) == ""
+        assert refused(harness, asks(OWN)[kind], KIM) == ("" if kind in REQUESTS[Role.OWNER] else "not-allowed")
 
 
-def refused(desk: ControllerHarness, request: Request, sender: str) -> str:
+def refused(harness: ControllerHarness, request: Request, sender: str) -> str:
     asker = who(sender)
     assert asker is not None
-    return refusal(asker, request, desk.controller.cluster)[0]
+    return refusal(asker, request, harness.controller.cluster)[0]
 
 
 CODES = {
@@ -219,22 +219,22 @@ CODES = {
 
 
 @pytest.mark.parametrize("sender", [KIM, JOE])
-def test_what_is_somebody_elses_looks_as_if_it_did_not_exist(desk: ControllerHarness, sender: str) -> None:
+def test_what_is_somebody_elses_looks_as_if_it_did_not_exist(harness: ControllerHarness, sender: str) -> None:
     """The answer is the same but for the name that was asked for, nothing changes, and it is told."""
-    before = known(desk)
+    before = known(harness)
     role = Role.OWNER if sender == KIM else Role.USER
     for kind in KINDS:
-        refused = desk.controller.screening.count(sender)
+        refused = harness.controller.screening.count(sender)
 
-        theirs, nothing = (said(desk, asks(names)[kind], sender) for names in (OTHERS, NOBODYS))
+        theirs, nothing = (said(harness, asks(names)[kind], sender) for names in (OTHERS, NOBODYS))
 
         expected = CODES[kind] if kind in REQUESTS[role] else "not-allowed"
         assert (theirs.done, theirs.code, theirs.data) == (False, expected, None)
         assert (nothing.done, nothing.code) == (False, expected)
         assert _anonymous(theirs.detail) == _anonymous(nothing.detail)
-        assert known(desk) == before
-        assert desk.controller.screening.count(sender) == refused + 2
-    assert desk.dead == []
+        assert known(harness) == before
+        assert harness.controller.screening.count(sender) == refused + 2
+    assert harness.dead == []
 
 
 def _anonymous(text: str) -> str:
@@ -244,62 +244,62 @@ def _anonymous(text: str) -> str:
     return text
 
 
-def test_a_user_submits_where_an_agreement_names_it_and_cancels_its_own(desk: ControllerHarness) -> None:
-    assert refused(desk, asks(OWN)[SubmitJob], JOE) == ""
-    assert refused(desk, asks(OWN)[CancelJob], JOE) == "unknown-job"  # it is the owner's
-    desk.controller.cluster.environments["kimbatch"].agreement = agreement("kimbatch", owner="kim")
-    assert said(desk, SubmitJob("r1", job("late", environment="kimbatch")), JOE).code == "unknown-environment"
-    good(desk, CancelJob("r2", "joejob"), JOE)  # submitted while it could
-    assert desk.controller.cluster.jobs["joejob"].over
+def test_a_user_submits_where_an_agreement_names_it_and_cancels_its_own(harness: ControllerHarness) -> None:
+    assert refused(harness, asks(OWN)[SubmitJob], JOE) == ""
+    assert refused(harness, asks(OWN)[CancelJob], JOE) == "unknown-job"  # it is the owner's
+    harness.controller.cluster.environments["kimbatch"].agreement = agreement("kimbatch", owner="kim")
+    assert said(harness, SubmitJob("r1", job("late", environment="kimbatch")), JOE).code == "unknown-environment"
+    good(harness, CancelJob("r2", "joejob"), JOE)  # submitted while it could
+    assert harness.controller.cluster.jobs["joejob"].over
 
 
-def test_who_submitted_a_job_outlives_the_controller(desk: ControllerHarness) -> None:
-    users = {name: entry.record().user for name, entry in desk.controller.cluster.jobs.items() if not entry.job.app}
+def test_who_submitted_a_job_outlives_the_controller(harness: ControllerHarness) -> None:
+    users = {name: entry.record().user for name, entry in harness.controller.cluster.jobs.items() if not entry.job.app}
     assert users == {"kimjob": KIM, "joejob": JOE, "leejob": LEE, "annjob": ANN, "poolleejob": "operator.test"}
 
 
-def test_jobs_of_an_earlier_environment_of_the_name_are_not_the_new_owners(desk: ControllerHarness) -> None:
-    environments = desk.controller.cluster.environments
+def test_jobs_of_an_earlier_environment_of_the_name_are_not_the_new_owners(harness: ControllerHarness) -> None:
+    environments = harness.controller.cluster.environments
     environments["leebatch"] = environment("leebatch", "kim", "batch", ())
     environments["leebatch"].order = 1_000
-    assert said(desk, Query("q", "job", "leejob"), KIM).code == "unknown-job"
-    assert said(desk, CancelJob("r", "leejob"), KIM).code == "unknown-job"
+    assert said(harness, Query("q", "job", "leejob"), KIM).code == "unknown-job"
+    assert said(harness, CancelJob("r", "leejob"), KIM).code == "unknown-job"
 
 
-def test_an_owner_is_no_user_of_the_name(desk: ControllerHarness) -> None:
-    desk.controller.cluster.environments["leebatch"].agreement = agreement("leebatch", owner="lee", users=("kim",))
-    assert refused(desk, asks(OTHERS)[SubmitJob], KIM) == "unknown-environment"
-    assert refused(desk, asks(OTHERS)[SubmitJob], "user.kim") == ""
+def test_an_owner_is_no_user_of_the_name(harness: ControllerHarness) -> None:
+    harness.controller.cluster.environments["leebatch"].agreement = agreement("leebatch", owner="lee", users=("kim",))
+    assert refused(harness, asks(OTHERS)[SubmitJob], KIM) == "unknown-environment"
+    assert refused(harness, asks(OTHERS)[SubmitJob], "user.kim") == ""
 
 
-def test_the_pool_is_the_providers(desk: ControllerHarness) -> None:
+def test_the_pool_is_the_providers(harness: ControllerHarness) -> None:
     for sender in (KIM, JOE):
-        assert said(desk, SubmitJob("r", job("mine")), sender).code == "not-allowed"
-    assert said(desk, SubmitWeb("r", shop("mine")), KIM).code == "not-allowed"
-    assert said(desk, CancelJob("r", "poolleejob"), KIM).code == "unknown-job"
+        assert said(harness, SubmitJob("r", job("mine")), sender).code == "not-allowed"
+    assert said(harness, SubmitWeb("r", shop("mine")), KIM).code == "not-allowed"
+    assert said(harness, CancelJob("r", "poolleejob"), KIM).code == "unknown-job"
 
 
-def test_an_instance_of_an_application_is_no_job(desk: ControllerHarness) -> None:
-    reply = said(desk, CancelJob("r", "kimshop#0"), KIM)
+def test_an_instance_of_an_application_is_no_job(harness: ControllerHarness) -> None:
+    reply = said(harness, CancelJob("r", "kimshop#0"), KIM)
     assert (reply.code, reply.detail.count("kimshop#0")) == ("unknown-job", 1)
 
 
-def test_an_application_does_not_take_the_place_of_somebody_elses(desk: ControllerHarness) -> None:
-    before = known(desk)
-    reply = said(desk, SubmitWeb("r", shop("leeshop", most=9, environment="kimweb")), KIM)
+def test_an_application_does_not_take_the_place_of_somebody_elses(harness: ControllerHarness) -> None:
+    before = known(harness)
+    reply = said(harness, SubmitWeb("r", shop("leeshop", most=9, environment="kimweb")), KIM)
     assert (reply.done, reply.code) == (False, "duplicate-name")
-    assert known(desk) == before
-    assert refused(desk, SubmitWeb("r", shop("kimshop", environment="leeweb")), KIM) == "unknown-environment"
+    assert known(harness) == before
+    assert refused(harness, SubmitWeb("r", shop("kimshop", environment="leeweb")), KIM) == "unknown-environment"
 
 
-def test_a_job_waits_for_no_job_of_others(desk: ControllerHarness) -> None:
+def test_a_job_waits_for_no_job_of_others(harness: ControllerHarness) -> None:
     theirs, nothing = (
-        said(desk, SubmitJob("r", job("next", environment="kimbatch", after=(name,))), KIM)
+        said(harness, SubmitJob("r", job("next", environment="kimbatch", after=(name,))), KIM)
         for name in ("leejob", "nojob")
     )
     assert (theirs.code, nothing.code) == ("unknown-job", "unknown-job")
     assert _anonymous(theirs.detail) == "after: there is no job it; nearest: 'joejob'; submit that one first"
-    good(desk, SubmitJob("r", job("next", environment="kimbatch", after=("joejob",))), KIM)
+    good(harness, SubmitJob("r", job("next", environment="kimbatch", after=("joejob",))), KIM)
 
 
 # --- views ------------------------------------------------------------------------------------------------------------
@@ -308,12 +308,12 @@ SUBJECTS = {"environment": "batch", "assurance": "batch", "job": "job", "web-app
 
 
 @pytest.mark.parametrize("sender", [KIM, JOE])
-def test_a_view_shows_what_is_ones_own_or_nothing(desk: ControllerHarness, sender: str) -> None:
+def test_a_view_shows_what_is_ones_own_or_nothing(harness: ControllerHarness, sender: str) -> None:
     views = VIEWS[Role.OWNER if sender == KIM else Role.USER]
     for what in (*QUERIES, "nonsense"):
         own = OWN["user"] if (what, sender) == ("job", JOE) else OWN.get(SUBJECTS.get(what, ""), "")
 
-        reply = said(desk, Query("q", what, own), sender)
+        reply = said(harness, Query("q", what, own), sender)
 
         assert (reply.done, reply.code) == ((True, "") if what in views else (False, "not-allowed"))
         if reply.done:
@@ -324,72 +324,72 @@ def test_a_view_shows_what_is_ones_own_or_nothing(desk: ControllerHarness, sende
 
 
 @pytest.mark.parametrize("sender", [KIM, JOE])
-def test_a_view_of_somebody_elses_thing_is_one_of_nothing(desk: ControllerHarness, sender: str) -> None:
+def test_a_view_of_somebody_elses_thing_is_one_of_nothing(harness: ControllerHarness, sender: str) -> None:
     for what, kind in SUBJECTS.items():
-        theirs, nothing = (said(desk, Query("q", what, names[kind]), sender) for names in (OTHERS, NOBODYS))
+        theirs, nothing = (said(harness, Query("q", what, names[kind]), sender) for names in (OTHERS, NOBODYS))
         assert not theirs.done
         assert theirs.code == nothing.code
         assert _anonymous(theirs.detail) == _anonymous(nothing.detail)
         assert not any(name in _anonymous(theirs.detail) for name in FOREIGN)
 
 
-def test_lists_count_what_is_ones_own(desk: ControllerHarness) -> None:
-    jobs = good(desk, Query("q", "jobs", limit=1), KIM).data
+def test_lists_count_what_is_ones_own(harness: ControllerHarness) -> None:
+    jobs = good(harness, Query("q", "jobs", limit=1), KIM).data
     assert (jobs["total"], [row["name"] for row in jobs["jobs"]]) == (2, ["kimjob"])
-    jobs = good(desk, Query("q", "jobs"), JOE).data
+    jobs = good(harness, Query("q", "jobs"), JOE).data
     assert (jobs["total"], [row["name"] for row in jobs["jobs"]]) == (1, ["joejob"])
-    apps = good(desk, Query("q", "web-apps"), KIM).data
+    apps = good(harness, Query("q", "web-apps"), KIM).data
     assert (apps["total"], [row["name"] for row in apps["apps"]]) == (1, ["kimshop"])
-    environments = good(desk, Query("q", "environments"), KIM).data
+    environments = good(harness, Query("q", "environments"), KIM).data
     assert [row["name"] for row in environments["environments"]] == ["kimbatch", "kimweb"]
-    mine = good(desk, Query("q", "environments"), JOE).data
+    mine = good(harness, Query("q", "environments"), JOE).data
     assert mine["environments"] == [{"name": name, "state": "running"} for name in ("kimbatch", "kimweb")]
 
 
-def test_an_owner_does_not_learn_whose_a_node_was_or_will_be(desk: ControllerHarness) -> None:
-    coming, going = desk.controller.cluster.nodes["n1"], desk.controller.cluster.nodes["n2"]
+def test_an_owner_does_not_learn_whose_a_node_was_or_will_be(harness: ControllerHarness) -> None:
+    coming, going = harness.controller.cluster.nodes["n1"], harness.controller.cluster.nodes["n2"]
     coming.environment, coming.given, coming.detail = "leebatch", "kimbatch", "release for leebatch"
     going.environment, going.given = "kimbatch", "leebatch"
-    view = good(desk, Query("q", "environment", "kimbatch"), KIM).data["environment"]
+    view = good(harness, Query("q", "environment", "kimbatch"), KIM).data["environment"]
     assert [(node["environment"], node["given"]) for node in view["nodes"]] == [("", "kimbatch"), ("kimbatch", "")]
     assert not any(name in str(view) for name in FOREIGN)
-    view = good(desk, Query("q", "environment", "kimbatch"), "operator.test").data["environment"]
+    view = good(harness, Query("q", "environment", "kimbatch"), "operator.test").data["environment"]
     assert [node["environment"] for node in view["nodes"]] == ["leebatch", "kimbatch"]
 
 
-def test_the_provider_sees_the_cluster_itself(desk: ControllerHarness) -> None:
+def test_the_provider_sees_the_cluster_itself(harness: ControllerHarness) -> None:
     """Nothing is copied for it: views of all cost what they cost."""
     asker = who("operator.test")
     assert asker is not None
     for what in QUERIES:
-        assert seen(asker, desk.controller.cluster, what) is desk.controller.cluster
+        assert seen(asker, harness.controller.cluster, what) is harness.controller.cluster
 
 
 # --- the controller ---------------------------------------------------------------------------------------------------
 
 
-def test_a_sender_of_no_role_is_not_answered(desk: ControllerHarness) -> None:
+def test_a_sender_of_no_role_is_not_answered(harness: ControllerHarness) -> None:
     """Its requests are dead letters; those of a role that may not ask are acknowledged and answered."""
-    before, answers = known(desk), len(desk.replies)
+    before, answers = known(harness), len(harness.replies)
     for sender in STRANGERS:
-        number = desk.say(CancelJob("r", "kimjob"), sender)
-        assert desk.dead[-1][0] == number
-        assert number not in desk.acknowledged
-    assert (len(desk.replies), known(desk)) == (answers, before)
-    number = desk.say(CancelJob("r", "leejob"), KIM)
-    assert number in desk.acknowledged
-    assert len(desk.replies) == answers + 1
+        number = harness.say(CancelJob("r", "kimjob"), sender)
+        assert harness.dead[-1][0] == number
+        assert number not in harness.acknowledged
+    assert (len(harness.replies), known(harness)) == (answers, before)
+    number = harness.say(CancelJob("r", "leejob"), KIM)
+    assert number in harness.acknowledged
+    assert len(harness.replies) == answers + 1
 
 
-def test_answers_go_to_the_askers_own_queue_alone(desk: ControllerHarness) -> None:
+def test_answers_go_to_the_askers_own_queue_alone(harness: ControllerHarness) -> None:
     """The controller may write where the asker may not: it is not to be made to."""
-    answers = len(desk.replies)
+    answers = len(harness.replies)
     for queue in ("controller", "agent.n1", "reply.owner.lee.1", "reply.owner.kimmy", "reply.operator.x"):
         for request in (Query("q", "jobs"), CancelJob("r", "leejob"), CancelJob("r", "kimjob")):
-            number = desk.delivery()
-            desk.feed(Received(number, KIM, request, queue))
-            assert desk.dead[-1] == (number, f"{KIM} may not have answers sent to {queue}")
-    assert len(desk.replies) == answers
-    assert not desk.controller.cluster.jobs["kimjob"].over
-    desk.feed(Received(desk.delivery(), KIM, Query("q", "jobs"), "reply.owner.kim.77"))
-    assert len(desk.replies) == answers + 1
+            number = harness.delivery()
+            harness.feed(Received(number, KIM, request, queue))
+            assert harness.dead[-1] == (number, f"{KIM} may not have answers sent to {queue}")
+    assert len(harness.replies) == answers
+    assert not harness.controller.cluster.jobs["kimjob"].over
+    harness.feed(Received(harness.delivery(), KIM, Query("q", "jobs"), "reply.owner.kim.77"))
+    assert len(harness.replies) == answers + 1

@@ -21,7 +21,7 @@ from tests.unit.daemons.controller.web.test_apps import shop
 JOE, KIM = "user.joe", "owner.kim"
 
 
-def desk(**limits: int) -> ControllerHarness:
+def harness(**limits: int) -> ControllerHarness:
     """A leader with an environment of each kind, of kim, which joe may use."""
     made = ControllerHarness(limits=replace(Limits(), **limits)).lead()
     running = EnvironmentState.RUNNING
@@ -38,7 +38,7 @@ def submit(made: ControllerHarness, name: str, sender: str = JOE) -> Reply:
 
 
 def test_an_account_has_so_many_jobs_that_are_not_over() -> None:
-    made = desk(jobs_per_account=2)
+    made = harness(jobs_per_account=2)
     assert [submit(made, name).code for name in ("a", "b", "c")] == ["", "", "over-quota"]
     assert "limits.jobs_per_account" in made.replies[-1].detail
     assert submit(made, "k", KIM).done  # another account
@@ -51,13 +51,13 @@ def test_an_account_has_so_many_jobs_that_are_not_over() -> None:
 
 
 def test_a_repeated_submission_is_answered_as_before() -> None:
-    made = desk(jobs_per_account=1)
+    made = harness(jobs_per_account=1)
     assert submit(made, "a").done
     assert submit(made, "a").done
 
 
 def test_jobs_from_before_this_life_count() -> None:
-    made = desk(jobs_per_account=1)
+    made = harness(jobs_per_account=1)
     assert submit(made, "a").done
     parts.feature(made.controller, QuotaFeature)._jobs.clear()  # as in another life
     assert submit(made, "b").code == "over-quota"
@@ -65,7 +65,7 @@ def test_jobs_from_before_this_life_count() -> None:
 
 @pytest.mark.parametrize(("limits", "codes"), [({"apps_per_environment": 1}, ["", "over-quota"]), ({}, ["", ""])])
 def test_an_environment_has_so_many_applications(limits: dict[str, int], codes: list[str]) -> None:
-    made = desk(**limits)
+    made = harness(**limits)
     for name, code in zip(("shop-a", "shop-b"), codes, strict=True):
         made.say(SubmitWeb(name, shop(name, environment="kimweb")), KIM)
         assert made.replies[-1].code == code
@@ -75,7 +75,7 @@ def test_an_environment_has_so_many_applications(limits: dict[str, int], codes: 
 
 @pytest.mark.parametrize(("most", "refused"), [(2, True), (3, False), (0, False)])
 def test_an_owner_has_so_many_environments(most: int, refused: bool) -> None:
-    made = desk(environments_per_owner=most)
+    made = harness(environments_per_owner=most)
     made.say(CreateEnvironment("create", agreement("third", owner="kim")), KIM)
     assert (made.replies[-1].code == "over-quota") is refused
     made.say(CreateEnvironment("create", agreement("third", owner="kim")), OPERATOR)
@@ -83,12 +83,12 @@ def test_an_owner_has_so_many_environments(most: int, refused: bool) -> None:
 
 
 def test_no_limit_is_none() -> None:
-    made = desk(jobs_per_account=0, apps_per_environment=0, environments_per_owner=0)
+    made = harness(jobs_per_account=0, apps_per_environment=0, environments_per_owner=0)
     assert all(submit(made, f"j{number}").done for number in range(5))
 
 
 def test_a_full_account_is_counted_once_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
-    made = desk(jobs_per_account=1)
+    made = harness(jobs_per_account=1)
     quota = parts.feature(made.controller, QuotaFeature)
     counts: list[Any] = []
     plainly = quota._count

@@ -23,41 +23,41 @@ DAY_S = 86_400.0
 
 def paused(nodes: tuple[str, ...] = ("n1",)) -> ControllerHarness:
     """A leader that starts nothing."""
-    desk = ControllerHarness(nodes).lead()
-    assert desk.ask(SetDeciding("pause", False)).done
-    return desk
+    harness = ControllerHarness(nodes).lead()
+    assert harness.ask(SetDeciding("pause", False)).done
+    return harness
 
 
-def over(desk: ControllerHarness, name: str) -> None:
+def over(harness: ControllerHarness, name: str) -> None:
     """A job that is over and was never anywhere."""
-    assert desk.ask(SubmitJob(f"s-{name}-{desk.now_s}", job(name, memory_mib=3000))).done
-    assert desk.ask(CancelJob(f"c-{name}-{desk.now_s}", name)).done
+    assert harness.ask(SubmitJob(f"s-{name}-{harness.now_s}", job(name, memory_mib=3000))).done
+    assert harness.ask(CancelJob(f"c-{name}-{harness.now_s}", name)).done
 
 
-def names(desk: ControllerHarness) -> set[str]:
-    return {row["name"] for row in desk.ask(Query("q", "jobs")).data["jobs"]}
+def names(harness: ControllerHarness) -> set[str]:
+    return {row["name"] for row in harness.ask(Query("q", "jobs")).data["jobs"]}
 
 
 def test_jobs_that_retention_deleted_are_forgotten_and_their_names_free() -> None:
     """Given jobs that were over before and after a moment, and one that waits since before, when the store has deleted
     what was over before it, then of that nothing is left, and a name of it may be used again."""
-    desk = paused()
+    harness = paused()
     for number in range(50):
-        over(desk, f"old{number}")
-    desk.ask(SubmitJob("s", job("waits")))
-    desk.now_s = 100.0
-    over(desk, "young")
-    assert desk.ask(SubmitJob("again", job("old7"))).code == "duplicate-name"
+        over(harness, f"old{number}")
+    harness.ask(SubmitJob("s", job("waits")))
+    harness.now_s = 100.0
+    over(harness, "young")
+    assert harness.ask(SubmitJob("again", job("old7"))).code == "duplicate-name"
     before = entries(JobEntry)
 
-    desk.feed(Pruned(50.0))
+    harness.feed(Pruned(50.0))
 
-    assert names(desk) == {"waits", "young"}
+    assert names(harness) == {"waits", "young"}
     assert entries(JobEntry) == before - 50
-    assert desk.ask(Query("q", "status")).data["jobs"]["total"] == 2
-    assert desk.ask(Query("q", "job", "old7")).code == "unknown-job"
-    assert desk.ask(SubmitJob("again", job("old7"))).done
-    assert names(desk) == {"waits", "young", "old7"}
+    assert harness.ask(Query("q", "status")).data["jobs"]["total"] == 2
+    assert harness.ask(Query("q", "job", "old7")).code == "unknown-job"
+    assert harness.ask(SubmitJob("again", job("old7"))).done
+    assert names(harness) == {"waits", "young", "old7"}
 
 
 def entries(kind: type) -> int:
@@ -67,52 +67,52 @@ def entries(kind: type) -> int:
 
 def test_what_may_be_somewhere_still_is_not_forgotten() -> None:
     """Given a job that was cancelled while its node was silent, then it is known as long as its VM may be there."""
-    desk = ControllerHarness(["n1"]).lead()
-    desk.ask(SubmitJob("s", job("j")))
-    (order,) = desk.orders
-    desk.result(order)
-    desk.ask(CancelJob("c", "j"))
-    desk.now_s = 100.0
+    harness = ControllerHarness(["n1"]).lead()
+    harness.ask(SubmitJob("s", job("j")))
+    (order,) = harness.orders
+    harness.result(order)
+    harness.ask(CancelJob("c", "j"))
+    harness.now_s = 100.0
 
-    desk.feed(Pruned(50.0))
+    harness.feed(Pruned(50.0))
 
-    assert names(desk) == {"j"}
-    assert desk.ask(SubmitJob("again", job("j"))).code == "duplicate-name"
+    assert names(harness) == {"j"}
+    assert harness.ask(SubmitJob("again", job("j"))).code == "duplicate-name"
 
 
 def test_a_name_of_a_web_application_is_free_when_its_last_instance_is_forgotten() -> None:
-    desk = EnvironmentHarness(2)
-    desk.lead()
-    desk.ask(SubmitWeb("w", app("shop", environment="")))
-    desk.finish()
-    desk.ask(RemoveWeb("r", "shop"))
-    desk.finish()
-    desk.now_s += 100.0
-    assert desk.controller.cluster.web == {}
-    assert desk.ask(SubmitJob("s", job("shop"))).code == "duplicate-name"
+    harness = EnvironmentHarness(2)
+    harness.lead()
+    harness.ask(SubmitWeb("w", app("shop", environment="")))
+    harness.finish()
+    harness.ask(RemoveWeb("r", "shop"))
+    harness.finish()
+    harness.now_s += 100.0
+    assert harness.controller.cluster.web == {}
+    assert harness.ask(SubmitJob("s", job("shop"))).code == "duplicate-name"
 
-    desk.feed(Pruned(desk.now_s - 50.0))
+    harness.feed(Pruned(harness.now_s - 50.0))
 
-    assert desk.ask(SubmitJob("s", job("shop"))).done
+    assert harness.ask(SubmitJob("s", job("shop"))).done
 
 
 def test_a_job_that_waits_for_a_forgotten_one_waits_as_after_a_restart() -> None:
     """Given a job after one that was cancelled and is forgotten, then it still waits for ever, until there is another
     job of that name."""
-    desk = paused()
-    desk.ask(SubmitJob("a", job("first")))
-    desk.ask(SubmitJob("b", job("second", after=("first",))))
-    desk.ask(CancelJob("c", "first"))
-    desk.now_s = 100.0
-    desk.feed(Pruned(50.0))
+    harness = paused()
+    harness.ask(SubmitJob("a", job("first")))
+    harness.ask(SubmitJob("b", job("second", after=("first",))))
+    harness.ask(CancelJob("c", "first"))
+    harness.now_s = 100.0
+    harness.feed(Pruned(50.0))
 
-    assert "job-waits-for-ever" in alarms(desk)
-    assert desk.ask(SubmitJob("again", job("first"))).done
-    assert "job-waits-for-ever" not in alarms(desk)
+    assert "job-waits-for-ever" in alarms(harness)
+    assert harness.ask(SubmitJob("again", job("first"))).done
+    assert "job-waits-for-ever" not in alarms(harness)
 
 
-def alarms(desk: ControllerHarness) -> set[str]:
-    return {alarm["what"] for alarm in desk.ask(Query("q", "status")).data["alarms"]}
+def alarms(harness: ControllerHarness) -> set[str]:
+    return {alarm["what"] for alarm in harness.ask(Query("q", "status")).data["alarms"]}
 
 
 def test_a_destroyed_environment_is_forgotten_with_what_was_promised_to_it() -> None:
@@ -136,19 +136,19 @@ def test_a_destroyed_environment_is_forgotten_with_what_was_promised_to_it() -> 
 def test_the_core_forgets_what_the_store_deletes(tmp_path: Path) -> None:
     """Given jobs in every state of being over, then the rule by which the core forgets is the one by which the store
     deletes: afterwards a new leader knows the same jobs."""
-    desk = paused()
+    harness = paused()
     for number, finished_s in enumerate((10.0, 20.0, 30.0, 29.0 * DAY_S, 31.0 * DAY_S)):
-        desk.now_s = finished_s
-        over(desk, f"job{number}")
-    desk.now_s = 31.0 * DAY_S
-    desk.ask(SubmitJob("s", job("waits")))
+        harness.now_s = finished_s
+        over(harness, f"job{number}")
+    harness.now_s = 31.0 * DAY_S
+    harness.ask(SubmitJob("s", job("waits")))
     keep, now_s = Retention(), 31.0 * DAY_S
     with closing(SqlStore(sqlite_url(tmp_path / "store.db"), ManualClock(now_s))) as store:
-        store.write(store.take_lead("a").term, tuple(desk.store.take_lead("a").image))
+        store.write(store.take_lead("a").term, tuple(harness.store.take_lead("a").image))
         assert store.prune(keep).jobs == 3
         image = store.take_lead("b").image
 
-    desk.feed(Pruned(keep.jobs_before_s(now_s)))
+    harness.feed(Pruned(keep.jobs_before_s(now_s)))
 
-    assert names(desk) == {record.job.name for record in image if isinstance(record, JobRecord)}
-    assert {entry.phase for entry in desk.controller.cluster.jobs.values()} >= {JobPhase.CANCELLED}
+    assert names(harness) == {record.job.name for record in image if isinstance(record, JobRecord)}
+    assert {entry.phase for entry in harness.controller.cluster.jobs.values()} >= {JobPhase.CANCELLED}

@@ -29,26 +29,26 @@ def _ended(name: str, work_mcycles: float, finished_s: float = 1.0, job_class: s
     return entry
 
 
-def _running(desk: ControllerHarness, job: Job, cpu_time_s: float) -> dict[str, Any]:
+def _running(harness: ControllerHarness, job: Job, cpu_time_s: float) -> dict[str, Any]:
     """The view of a job whose VM has used so much CPU of a core of 1,000 MHz."""
-    desk.ask(SubmitJob("r" + job.name, job))
-    desk.obey()
-    desk.wait(100.0, reporting=["n1", "n2"])
-    (node,) = [name for name, vms in desk.vms.items() if f"{job.name}#0" in vms]
-    desk.now_s += 5.0
-    desk.change(node, f"{job.name}#0", cpu_time_s=cpu_time_s)
-    desk.report(node)
-    row: dict[str, Any] = view(desk, "job", job.name)["job"]
+    harness.ask(SubmitJob("r" + job.name, job))
+    harness.obey()
+    harness.wait(100.0, reporting=["n1", "n2"])
+    (node,) = [name for name, vms in harness.vms.items() if f"{job.name}#0" in vms]
+    harness.now_s += 5.0
+    harness.change(node, f"{job.name}#0", cpu_time_s=cpu_time_s)
+    harness.report(node)
+    row: dict[str, Any] = view(harness, "job", job.name)["job"]
     return row
 
 
 def test_a_job_beyond_its_declared_work_is_not_about_to_end() -> None:
-    desk = ControllerHarness().lead()
-    row = _running(desk, _job("a", Stage(1e4, 1000.0, memory_mib=1000)), 14.0)
+    harness = ControllerHarness().lead()
+    row = _running(harness, _job("a", Stage(1e4, 1000.0, memory_mib=1000)), 14.0)
     assert row["done_mcycles"] == pytest.approx(14_000.0)
     assert row["left_mcycles"] == pytest.approx(1e4 * (0.4 + FIRST_STEP))
     ends = [row[f"predicted_end{when}_at_s"] for when in ("_early", "", "_late")]
-    assert ends[1] == pytest.approx(desk.now_s + 4500.0 / row["cpu_mhz"], abs=1.0)
+    assert ends[1] == pytest.approx(harness.now_s + 4500.0 / row["cpu_mhz"], abs=1.0)
     assert ends[0] < ends[1] < ends[2]
     assert row["progress_pct"] == pytest.approx(100.0 * 14.0 / 18.5)
 
@@ -60,21 +60,21 @@ def test_a_job_within_its_declared_work_is_as_declared() -> None:
 
 
 def test_decisions_count_with_what_is_left_in_the_last_stage_with_work() -> None:
-    desk = ControllerHarness().lead()
+    harness = ControllerHarness().lead()
     stages = Stage(4e3, 500.0, memory_mib=1000), Stage(6e3, 1000.0, memory_mib=1000), Stage(0.0, 700.0, memory_mib=1000)
-    _running(desk, _job("a", *stages), 14.0)
-    seen = desk.controller.deciding.builder.build(desk.now_s)
+    _running(harness, _job("a", *stages), 14.0)
+    seen = harness.controller.deciding.builder.build(harness.now_s)
     assert seen.workloads.work_mcycles.tolist() == pytest.approx([14_000.0 + 4_500.0])
     assert seen.workloads.done_mcycles.tolist() == pytest.approx([14_000.0])
     assert seen.stages.work_mcycles.tolist() == pytest.approx([4e3, 14_500.0, 0.0])
 
 
 def test_a_class_that_takes_twice_what_it_declares_is_known_to_the_next_leader() -> None:
-    desk = ControllerHarness().lead()
-    _running(desk, _job("a"), 20.0)
-    (node,) = [name for name, vms in desk.vms.items() if "a#0" in vms]
-    desk.guest(node, "a#0", GuestChange.ENDED)
-    record = desk.store.get(("overrun", "render"))
+    harness = ControllerHarness().lead()
+    _running(harness, _job("a"), 20.0)
+    (node,) = [name for name, vms in harness.vms.items() if "a#0" in vms]
+    harness.guest(node, "a#0", GuestChange.ENDED)
+    record = harness.store.get(("overrun", "render"))
     assert isinstance(record, OverrunRecord)
     assert record.history.count == 1
     assert math.exp(record.history.mean) == pytest.approx(2.0)

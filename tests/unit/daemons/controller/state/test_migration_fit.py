@@ -27,24 +27,24 @@ POLICIES = ("first-fit", "edf", "apc")
 
 def running(has: dict[str, tuple[str, ...]], policy: str = "first-fit", **fields: Any) -> ControllerHarness:
     """A job on n1 that needs something of where it is migrated to."""
-    desk = ControllerHarness(NODES, placement=PolicyChoice(policy), decide_s=300.0)
+    harness = ControllerHarness(NODES, placement=PolicyChoice(policy), decide_s=300.0)
     for name, what in has.items():
-        desk.nodes[name] = replace(desk.nodes[name], migration_has=what)
-    desk.lead()
-    desk.ask(SubmitJob("s", job(**fields)))
-    desk.obey()
-    (home,) = [name for name in NODES if desk.vms[name]]
+        harness.nodes[name] = replace(harness.nodes[name], migration_has=what)
+    harness.lead()
+    harness.ask(SubmitJob("s", job(**fields)))
+    harness.obey()
+    (home,) = [name for name in NODES if harness.vms[name]]
     assert home == "n1"
-    desk.change("n1", "j#0", migration_needs=NEEDS)
-    desk.wait(5.0, reporting=NODES)
-    return desk
+    harness.change("n1", "j#0", migration_needs=NEEDS)
+    harness.wait(5.0, reporting=NODES)
+    return harness
 
 
-def drained(desk: ControllerHarness) -> list[tuple[ActionKind, str]]:
+def drained(harness: ControllerHarness) -> list[tuple[ActionKind, str]]:
     """What is ordered when n1 is to be emptied."""
-    parts.lifecycle(desk.controller).hold(desk.controller.cluster.nodes["n1"], True, desk.now_s)
-    desk.wait(301.0, reporting=NODES)
-    return [(order.kind, order.to_node) for order in desk.take_orders()][:1]
+    parts.lifecycle(harness.controller).hold(harness.controller.cluster.nodes["n1"], True, harness.now_s)
+    harness.wait(301.0, reporting=NODES)
+    return [(order.kind, order.to_node) for order in harness.take_orders()][:1]
 
 
 def test_what_is_lacking_is_told_by_kind() -> None:
@@ -58,9 +58,9 @@ def test_what_is_lacking_is_told_by_kind() -> None:
 @pytest.mark.parametrize("policy", POLICIES)
 def test_a_drained_job_goes_where_it_fits(policy: str) -> None:
     """Given two nodes of which the first lacks a network, when a node is drained, then its job goes to the other."""
-    desk = running({"n1": NEEDS, "n2": ("machine=pc-q35-7.2", "network=other"), "n3": NEEDS}, policy)
+    harness = running({"n1": NEEDS, "n2": ("machine=pc-q35-7.2", "network=other"), "n3": NEEDS}, policy)
 
-    assert drained(desk) == [(ActionKind.MIGRATE, "n3")]
+    assert drained(harness) == [(ActionKind.MIGRATE, "n3")]
 
 
 @pytest.mark.parametrize("policy", POLICIES)
@@ -70,56 +70,58 @@ def test_what_is_not_known_fits(policy: str) -> None:
 
 @pytest.mark.parametrize("policy", ["first-fit", "edf"])
 def test_where_it_fits_nowhere_it_stays_and_the_reason_says_so(policy: str) -> None:
-    desk = running(dict.fromkeys(("n2", "n3"), ("pool=other",)), policy)
+    harness = running(dict.fromkeys(("n2", "n3"), ("pool=other",)), policy)
 
-    assert drained(desk) == []
-    reason = desk.ask(Query("q", "job", "j")).data["job"]["waits_for"]
+    assert drained(harness) == []
+    reason = harness.ask(Query("q", "job", "j")).data["job"]["waits_for"]
     assert (reason["code"], reason["numbers"]) == ("migration-fit", {"nodes": 2.0, "nodes_able": 0.0})
 
 
 def test_apc_suspends_what_cannot_leave_alive_or_says_why_it_stays() -> None:
     """Suspended and resumed it fits anywhere."""
-    desk = running(dict.fromkeys(("n2", "n3"), ("pool=other",)), "apc")
+    harness = running(dict.fromkeys(("n2", "n3"), ("pool=other",)), "apc")
 
-    ordered = drained(desk)
+    ordered = drained(harness)
     assert ordered in ([], [(ActionKind.SUSPEND, "")])
-    reason = desk.ask(Query("q", "job", "j")).data["job"]["waits_for"]
+    reason = harness.ask(Query("q", "job", "j")).data["job"]["waits_for"]
     assert ordered or reason["code"] == "migration-fit"
 
 
 def test_what_is_suspended_is_resumed_anywhere() -> None:
-    desk = running(dict.fromkeys(("n2", "n3"), ("pool=other",)))
-    desk.ask(HoldJob("h", "j", True))
-    desk.obey()
-    assert desk.vms["n1"]["j#0"].state is VmState.SUSPENDED
-    parts.lifecycle(desk.controller).hold(desk.controller.cluster.nodes["n1"], True, desk.now_s)
-    desk.ask(HoldJob("h2", "j", False))
+    harness = running(dict.fromkeys(("n2", "n3"), ("pool=other",)))
+    harness.ask(HoldJob("h", "j", True))
+    harness.obey()
+    assert harness.vms["n1"]["j#0"].state is VmState.SUSPENDED
+    parts.lifecycle(harness.controller).hold(harness.controller.cluster.nodes["n1"], True, harness.now_s)
+    harness.ask(HoldJob("h2", "j", False))
 
-    assert [(order.kind, order.node) for order in desk.take_orders()] == [(ActionKind.RESUME, "n2")]
+    assert [(order.kind, order.node) for order in harness.take_orders()] == [(ActionKind.RESUME, "n2")]
 
 
 def test_an_operator_is_told_what_is_lacking() -> None:
-    desk = running({"n2": ("pool=other", "machine=pc-q35-7.2")})
-    reply = desk.ask(MoveVm("m", "j#0", "n2"))
+    harness = running({"n2": ("pool=other", "machine=pc-q35-7.2")})
+    reply = harness.ask(MoveVm("m", "j#0", "n2"))
 
     assert (reply.code, "pool=shared" in reply.detail, "machine" in reply.detail) == ("migration-fit", True, False)
-    assert desk.ask(MoveVm("m2", "j#0", "n3")).done
+    assert harness.ask(MoveVm("m2", "j#0", "n3")).done
 
 
 def test_what_does_not_fit_any_more_when_it_is_to_be_sent_stays() -> None:
     """Given a decided move that waits for room on its way, when its target changes, then it is given up."""
-    desk = running({}, vcpus=1)
-    desk.ask(MoveVm("m", "j#0", "n2"))
-    (order,) = desk.take_orders()
-    desk.result(order, outcome=Outcome.EXPIRED, seq=0)
-    desk.nodes["n2"] = replace(desk.nodes["n2"], migration_has=("network=none",))
-    allotments = desk.controller.cluster.jobs["j"].allotments
-    desk.controller.cluster.set_allotments(desk.controller.cluster.jobs["j"], (replace(allotments[0], node="n2"),))
-    desk.wait(60.0, reporting=NODES)
+    harness = running({}, vcpus=1)
+    harness.ask(MoveVm("m", "j#0", "n2"))
+    (order,) = harness.take_orders()
+    harness.result(order, outcome=Outcome.EXPIRED, seq=0)
+    harness.nodes["n2"] = replace(harness.nodes["n2"], migration_has=("network=none",))
+    allotments = harness.controller.cluster.jobs["j"].allotments
+    harness.controller.cluster.set_allotments(
+        harness.controller.cluster.jobs["j"], (replace(allotments[0], node="n2"),)
+    )
+    harness.wait(60.0, reporting=NODES)
 
-    assert desk.take_orders() == []
-    assert [allotment.node for allotment in desk.controller.cluster.jobs["j"].allotments] == ["n1"]
-    assert "network=default" in desk.happenings("migration-unfit")[0].detail
+    assert harness.take_orders() == []
+    assert [allotment.node for allotment in harness.controller.cluster.jobs["j"].allotments] == ["n1"]
+    assert "network=default" in harness.happenings("migration-unfit")[0].detail
 
 
 def test_the_columns_say_what_asking_one_by_one_says() -> None:
@@ -128,33 +130,33 @@ def test_the_columns_say_what_asking_one_by_one_says() -> None:
     kinds, values = ("machine", "network", "pool"), ("a", "b")
     tokens = [f"{kind}={value}" for kind, value in product(kinds, values)]
     for _ in range(20):
-        desk = ControllerHarness([f"n{i}" for i in range(5)]).lead()
-        for name in desk.nodes:
+        harness = ControllerHarness([f"n{i}" for i in range(5)]).lead()
+        for name in harness.nodes:
             has = tuple(token for token in tokens if rng.random() < 0.4)
-            desk.nodes[name] = replace(desk.nodes[name], migration_has=has)
+            harness.nodes[name] = replace(harness.nodes[name], migration_has=has)
         for number in range(6):
-            desk.ask(SubmitJob(f"s{number}", job(f"j{number}", instances=1 + number % 2, memory_mib=500)))
-        desk.obey()
-        for vms in desk.vms.values():
+            harness.ask(SubmitJob(f"s{number}", job(f"j{number}", instances=1 + number % 2, memory_mib=500)))
+        harness.obey()
+        for vms in harness.vms.values():
             for vm in list(vms):
                 needs = tuple(token for token in tokens if rng.random() < 0.3)
                 vms[vm] = structs.replace(vms[vm], migration_needs=needs)
-        for name in desk.nodes:
-            desk.report(name)
-        cluster = desk.controller.cluster
+        for name in harness.nodes:
+            harness.report(name)
+        cluster = harness.controller.cluster
         nodes, jobs = list(cluster.nodes.values()), list(cluster.jobs.values())
         columns = migration_columns(cluster, nodes, jobs, 0.0)
         for row, entry in enumerate(jobs):
             homes = {allotment.node for allotment in entry.allotments}
             needs_all = [
                 status.migration_needs
-                for vms in desk.vms.values()
+                for vms in harness.vms.values()
                 for status in vms.values()
                 if status.vm.startswith(f"{entry.job.name}#")
             ]
             naive = [
-                name in homes or all(not lacks(desk.nodes[name].migration_has, needs) for needs in needs_all)
-                for name in desk.nodes
+                name in homes or all(not lacks(harness.nodes[name].migration_has, needs) for needs in needs_all)
+                for name in harness.nodes
             ]
             got = columns.nodes_of(row) if columns is not None else None
             assert (got.tolist() if got is not None else [True] * 5) == naive
@@ -174,20 +176,20 @@ def test_what_is_made_from_an_unknown_template_is_refused(
     has: tuple[tuple[str, ...] | None, ...], template: str, refused: str
 ) -> None:
     """Given nodes that have told their templates, then jobs and web applications from another one are refused."""
-    desk = ControllerHarness(("n1", "n2"))
+    harness = ControllerHarness(("n1", "n2"))
     for name, templates in zip(("n1", "n2"), has, strict=True):
-        desk.nodes[name] = replace(desk.nodes[name], templates=templates)
-    desk.lead()
+        harness.nodes[name] = replace(harness.nodes[name], templates=templates)
+    harness.lead()
     app = WebApp("shop", (Flow("all", mean_s=1.0, work_mcycles=5.0),), 100, max_mhz=500.0, template=template)
     for ask in (SubmitJob("s", job(template=template)), SubmitWeb("w", app)):
-        reply = desk.ask(ask)
+        reply = harness.ask(ask)
         assert (reply.done, reply.code) == ((False, "unknown-template") if refused else (True, ""))
         assert reply.detail.startswith(refused)
 
 
 def test_a_node_that_has_not_reported_may_have_any_template() -> None:
-    desk = ControllerHarness(("n1",))
-    desk.nodes["n1"] = replace(desk.nodes["n1"], templates=("render",))
-    desk.lead()
-    desk.ask(AddNode("add", "n9"))
-    assert desk.ask(SubmitJob("s", job(template="other"))).done
+    harness = ControllerHarness(("n1",))
+    harness.nodes["n1"] = replace(harness.nodes["n1"], templates=("render",))
+    harness.lead()
+    harness.ask(AddNode("add", "n9"))
+    assert harness.ask(SubmitJob("s", job(template="other"))).done

@@ -115,35 +115,35 @@ def test_the_newest_are_kept_and_taken_over() -> None:
 
 def test_a_controller_learns_from_its_own_orders_and_shows_it() -> None:
     """Five starts take 50 s each; the next leader knows."""
-    desk = ControllerHarness().lead()
+    harness = ControllerHarness().lead()
     for number in range(5):
-        desk.ask(SubmitJob(f"r{number}", job(f"j{number}", memory_mib=100)))
-        (order,) = desk.take_orders()
-        desk.now_s += 50.0
-        desk.result(order)
-        desk.report("n1")
-        desk.report("n2")
-    rows = {row["kind"]: row for row in view(desk, "operations")["operations"]}
+        harness.ask(SubmitJob(f"r{number}", job(f"j{number}", memory_mib=100)))
+        (order,) = harness.take_orders()
+        harness.now_s += 50.0
+        harness.result(order)
+        harness.report("n1")
+        harness.report("n2")
+    rows = {row["kind"]: row for row in view(harness, "operations")["operations"]}
     assert (rows["start"]["measured"], rows["start"]["median_s"], rows["start"]["median_mib"]) == (5, 50.0, 100.0)
     assert rows["start"]["expected_s"] == pytest.approx(50.0)
     assert rows["migrate"]["expected_s"] is None
-    assert desk.controller.deciding.builder.build(desk.now_s).costs.start_s == pytest.approx(50.0)
-    successor = ControllerHarness(store=desk.store).lead()
+    assert harness.controller.deciding.builder.build(harness.now_s).costs.start_s == pytest.approx(50.0)
+    successor = ControllerHarness(store=harness.store).lead()
     assert {row["kind"]: row for row in view(successor, "operations")["operations"]}["start"] == rows["start"]
-    fixed = ControllerHarness(store=desk.store, learn_costs=False).lead()
+    fixed = ControllerHarness(store=harness.store, learn_costs=False).lead()
     assert fixed.controller.deciding.builder.build(fixed.now_s).costs == PAPER
 
 
 def test_a_migration_is_measured_by_its_answer() -> None:
-    desk = ControllerHarness().lead()
-    desk.ask(SubmitJob("r", job("j", memory_mib=100)))
-    desk.obey()
-    (node,) = [name for name, vms in desk.vms.items() if "j#0" in vms]
-    desk.ask(MoveVm("m", "j#0", "n2" if node == "n1" else "n1"))
-    (order,) = desk.take_orders()
-    desk.now_s += 7.0
-    desk.result(order)
-    rows = {row["kind"]: row for row in view(desk, "operations")["operations"]}
+    harness = ControllerHarness().lead()
+    harness.ask(SubmitJob("r", job("j", memory_mib=100)))
+    harness.obey()
+    (node,) = [name for name, vms in harness.vms.items() if "j#0" in vms]
+    harness.ask(MoveVm("m", "j#0", "n2" if node == "n1" else "n1"))
+    (order,) = harness.take_orders()
+    harness.now_s += 7.0
+    harness.result(order)
+    rows = {row["kind"]: row for row in view(harness, "operations")["operations"]}
     assert rows["migrate"]["median_s"] == pytest.approx(7.0)
 
 

@@ -47,17 +47,17 @@ SHOP = WebApp(
 )
 
 
-def view(desk: ControllerHarness, what: str, subject: str = "", limit: int = 1000) -> Any:
+def view(harness: ControllerHarness, what: str, subject: str = "", limit: int = 1000) -> Any:
     """The data of a view, as it comes out of the codec."""
-    reply = desk.ask(Query(f"q-{what}", what, subject, limit))
+    reply = harness.ask(Query(f"q-{what}", what, subject, limit))
     assert reply.done, (reply.code, reply.detail)
     back = decode(encode(reply))
     assert back == reply
     return reply.data
 
 
-def refusal(desk: ControllerHarness, what: str, subject: str = "", limit: int = 1000) -> tuple[str, str]:
-    reply = desk.ask(Query("q", what, subject, limit))
+def refusal(harness: ControllerHarness, what: str, subject: str = "", limit: int = 1000) -> tuple[str, str]:
+    reply = harness.ask(Query("q", what, subject, limit))
     assert not reply.done
     assert reply.data is None
     return reply.code, reply.detail
@@ -65,20 +65,20 @@ def refusal(desk: ControllerHarness, what: str, subject: str = "", limit: int = 
 
 def lively(**settings: Any) -> ControllerHarness:
     """Two nodes; `a` runs on n1, `gang` on both, `big` finds no room, a stranger is on n2."""
-    desk = ControllerHarness(**settings).lead()
-    desk.vms["n2"]["web-7"] = STRANGER
-    desk.report("n2")
+    harness = ControllerHarness(**settings).lead()
+    harness.vms["n2"]["web-7"] = STRANGER
+    harness.report("n2")
     jobs = (job("a", memory_mib=1500, work=2e4), job("gang", instances=2, memory_mib=2000), job("big", memory_mib=3900))
     for number, each in enumerate(jobs):
-        desk.ask(SubmitJob(f"r{number}", each))
-    desk.obey()
-    desk.wait(100.0, reporting=["n1", "n2"])
-    desk.now_s += 5.0
-    desk.change("n1", "a#0", cpu_time_s=5.0)
+        harness.ask(SubmitJob(f"r{number}", each))
+    harness.obey()
+    harness.wait(100.0, reporting=["n1", "n2"])
+    harness.now_s += 5.0
+    harness.change("n1", "a#0", cpu_time_s=5.0)
     sample = NodeSample(cpu_frac=0.25, memory_used_mib=1600.0, load_1min=1.5)
-    desk.report("n1", sample=sample)
-    desk.report("n2")
-    return desk
+    harness.report("n1", sample=sample)
+    harness.report("n2")
+    return harness
 
 
 def documented(heading: str) -> set[str]:
@@ -89,31 +89,31 @@ def documented(heading: str) -> set[str]:
 
 
 def test_what_failed_last_on_an_instance_is_told_with_the_hypervisors_words() -> None:
-    desk = ControllerHarness().lead()
-    desk.ask(SubmitJob("r", job("gang", instances=2)))
-    first, second = desk.take_orders()
-    desk.result(first, Outcome.REFUSED, detail="template = 'rendr'" + "!" * 600, status=None)
-    failed, other = (row["last_failure"] for row in view(desk, "job", "gang")["job"]["instance_list"])
+    harness = ControllerHarness().lead()
+    harness.ask(SubmitJob("r", job("gang", instances=2)))
+    first, second = harness.take_orders()
+    harness.result(first, Outcome.REFUSED, detail="template = 'rendr'" + "!" * 600, status=None)
+    failed, other = (row["last_failure"] for row in view(harness, "job", "gang")["job"]["instance_list"])
     assert (failed["kind"], failed["node"], failed["outcome"]) == ("start", first.node, "refused")
-    assert failed["at_s"] == desk.now_s
+    assert failed["at_s"] == harness.now_s
     assert (failed["detail"][:18], len(failed["detail"])) == ("template = 'rendr'", 500)
     assert failed["text"].startswith(f"start on {first.node}: refused template = 'rendr'!")
     assert other is None
-    desk.result(second, Outcome.TIMED_OUT, status=None)
-    rows = view(desk, "job", "gang")["job"]["instance_list"]
+    harness.result(second, Outcome.TIMED_OUT, status=None)
+    rows = view(harness, "job", "gang")["job"]["instance_list"]
     assert rows[1]["last_failure"]["text"] == f"start on {second.node}: timed-out"
 
 
 def test_a_failure_is_over_when_the_same_has_gone_well() -> None:
-    desk = ControllerHarness().lead()
-    desk.ask(SubmitJob("r", job("j")))
-    desk.obey()
+    harness = ControllerHarness().lead()
+    harness.ask(SubmitJob("r", job("j")))
+    harness.obey()
     for there, outcome, failed in (("n2", Outcome.REFUSED, True), ("n2", Outcome.OK, False)):
-        desk.ask(MoveVm(f"to {there} {outcome}", "j#0", there))
-        (order,) = desk.take_orders()
-        desk.result(order, outcome)
-        desk.wait(1_000.0, reporting=["n1", "n2"])
-        row = view(desk, "job", "j")["job"]["instance_list"][0]
+        harness.ask(MoveVm(f"to {there} {outcome}", "j#0", there))
+        (order,) = harness.take_orders()
+        harness.result(order, outcome)
+        harness.wait(1_000.0, reporting=["n1", "n2"])
+        row = view(harness, "job", "j")["job"]["instance_list"][0]
         assert (row["last_failure"] is not None) is failed
 
 
@@ -121,41 +121,41 @@ def test_a_failure_is_over_when_the_same_has_gone_well() -> None:
 
 
 def test_every_view_has_its_section_and_its_time_and_term() -> None:
-    desk = lively()
-    desk.ask(SubmitWeb("web", SHOP))
-    desk.ask(CreateEnvironment("env", agreement("hpc")))
+    harness = lively()
+    harness.ask(SubmitWeb("web", SHOP))
+    harness.ask(CreateEnvironment("env", agreement("hpc")))
     headings = {name for line in re.findall(r"^## (.+)$", PAGE, re.MULTILINE) for name in line.split(", ")}
-    assert set(QUERIES) == VIEWS.keys() | desk.controller.features.handlers("views").keys()
+    assert set(QUERIES) == VIEWS.keys() | harness.controller.features.handlers("views").keys()
     assert set(QUERIES) <= headings
-    desk.controller.cluster.jobs["a"].definition = ("<domain/>",)
+    harness.controller.cluster.jobs["a"].definition = ("<domain/>",)
     subjects = {"node": "n1", "job": "a", "definition": "a", "web-app": "shop", "environment": "hpc"}
     for what in QUERIES:
-        data = view(desk, what, subjects.get(what, ""))
-        assert (data["at_s"], data["term"]) == (desk.now_s, 1)
+        data = view(harness, what, subjects.get(what, ""))
+        assert (data["at_s"], data["term"]) == (harness.now_s, 1)
 
 
 def test_rows_have_the_documented_keys() -> None:
-    desk = lively()
+    harness = lively()
     rest = {"at_s", "term"}
-    assert set(view(desk, "status")) - rest == documented("status")
-    node_keys = set(view(desk, "node", "n1")["node"])
+    assert set(view(harness, "status")) - rest == documented("status")
+    node_keys = set(view(harness, "node", "n1")["node"])
     assert node_keys == documented("nodes, node")
-    job_keys = set(view(desk, "job", "a")["job"])
+    job_keys = set(view(harness, "job", "a")["job"])
     assert job_keys == documented("jobs, job")
-    assert set(view(desk, "jobs")["jobs"][0]) < job_keys
-    assert set(view(desk, "nodes")["nodes"][0]) < node_keys
-    desk.ask(CreateEnvironment("env", agreement("hpc")))
-    environment_keys = set(view(desk, "environment", "hpc")["environment"])
+    assert set(view(harness, "jobs")["jobs"][0]) < job_keys
+    assert set(view(harness, "nodes")["nodes"][0]) < node_keys
+    harness.ask(CreateEnvironment("env", agreement("hpc")))
+    environment_keys = set(view(harness, "environment", "hpc")["environment"])
     assert environment_keys == documented("environments, environment")
-    assert set(view(desk, "environments")["environments"][0]) < environment_keys
-    assert set(view(desk, "vms")["vms"][0]) == documented("vms")
-    desk.ask(SubmitWeb("web", SHOP))
-    app_keys = set(view(desk, "web-app", "shop")["app"])
+    assert set(view(harness, "environments")["environments"][0]) < environment_keys
+    assert set(view(harness, "vms")["vms"][0]) == documented("vms")
+    harness.ask(SubmitWeb("web", SHOP))
+    app_keys = set(view(harness, "web-app", "shop")["app"])
     assert app_keys == documented("web-apps, web-app")
-    assert set(view(desk, "web-apps")["apps"][0]) < app_keys
-    decision = view(desk, "plan")["decision"]
+    assert set(view(harness, "web-apps")["apps"][0]) < app_keys
+    decision = view(harness, "plan")["decision"]
     assert set(decision) - {"counts"} == documented("plan")
-    assert set(view(desk, "doctor")) - rest == documented("doctor")
+    assert set(view(harness, "doctor")) - rest == documented("doctor")
 
 
 # --- status and alarms -----------------------------------------------------------------------------------------------
@@ -171,45 +171,45 @@ def test_status_counts_what_is_there() -> None:
 
 
 def test_alarms_are_what_is_wrong_now() -> None:
-    desk = lively(stall_after_s=300.0)
-    seen_s = desk.now_s
-    desk.wait(400.0, reporting=["n1"])
-    found = {(alarm["what"], alarm["subject"]): alarm for alarm in view(desk, "status")["alarms"]}
+    harness = lively(stall_after_s=300.0)
+    seen_s = harness.now_s
+    harness.wait(400.0, reporting=["n1"])
+    found = {(alarm["what"], alarm["subject"]): alarm for alarm in view(harness, "status")["alarms"]}
     assert found["node-silent", "n2"]["since_s"] == seen_s
     assert ("job-stalled", "a") in found
-    desk.ask(ConfirmOff("c", "n2"))
-    assert ("node-off", "n2") in {(alarm["what"], alarm["subject"]) for alarm in view(desk, "status")["alarms"]}
-    desk.now_s += 10.0
-    desk.report("n2")
-    found_now = {alarm["what"] for alarm in view(desk, "status")["alarms"]}
+    harness.ask(ConfirmOff("c", "n2"))
+    assert ("node-off", "n2") in {(alarm["what"], alarm["subject"]) for alarm in view(harness, "status")["alarms"]}
+    harness.now_s += 10.0
+    harness.report("n2")
+    found_now = {alarm["what"] for alarm in view(harness, "status")["alarms"]}
     assert "off-node-reports" in found_now
     assert "node-off" not in found_now
 
 
 def test_a_skewed_clock_and_a_failed_decision_are_alarms() -> None:
-    desk = ControllerHarness(nodes=["n1"]).lead()
+    harness = ControllerHarness(nodes=["n1"]).lead()
     for _ in range(9):
-        desk.report("n1", clock_s=desk.now_s - 5.0)
-    desk.compute = False
-    desk.ask(SubmitJob("r", job()))
-    desk.feed(Computed(desk.computations[-1].compute_id, None, "out of time"))
-    alarms = {alarm["what"]: alarm for alarm in view(desk, "status")["alarms"]}
+        harness.report("n1", clock_s=harness.now_s - 5.0)
+    harness.compute = False
+    harness.ask(SubmitJob("r", job()))
+    harness.feed(Computed(harness.computations[-1].compute_id, None, "out of time"))
+    alarms = {alarm["what"]: alarm for alarm in view(harness, "status")["alarms"]}
     assert alarms["clock-skewed"]["detail"] == "5.0 s"
     assert alarms["decision-trouble"]["detail"] == "decision-failed: out of time"
 
 
 def test_a_decided_start_that_finds_no_room_for_long_is_an_alarm() -> None:
-    desk = ControllerHarness(nodes=["n1"], gang_timeout_s=20.0).lead()
-    desk.compute = False
-    desk.ask(SubmitJob("r", job(memory_mib=3000)))
-    desk.vms["n1"]["web-7"] = structs.replace(STRANGER, memory_mib=2000)
-    desk.report("n1")
-    desk.answer(desk.computations[0])
-    desk.settle()
-    assert view(desk, "job", "j")["job"]["blocked"]
-    assert view(desk, "status")["alarms"] == []
-    desk.wait(30.0, reporting=["n1"])
-    assert [(alarm["what"], alarm["subject"]) for alarm in view(desk, "status")["alarms"]] == [("job-blocked", "j")]
+    harness = ControllerHarness(nodes=["n1"], gang_timeout_s=20.0).lead()
+    harness.compute = False
+    harness.ask(SubmitJob("r", job(memory_mib=3000)))
+    harness.vms["n1"]["web-7"] = structs.replace(STRANGER, memory_mib=2000)
+    harness.report("n1")
+    harness.answer(harness.computations[0])
+    harness.settle()
+    assert view(harness, "job", "j")["job"]["blocked"]
+    assert view(harness, "status")["alarms"] == []
+    harness.wait(30.0, reporting=["n1"])
+    assert [(alarm["what"], alarm["subject"]) for alarm in view(harness, "status")["alarms"]] == [("job-blocked", "j")]
 
 
 # --- nodes and VMs ---------------------------------------------------------------------------------------------------
@@ -231,10 +231,10 @@ def test_a_node_shows_capacity_promises_and_use() -> None:
 
 
 def test_one_node_shows_its_vms_actions_and_sample() -> None:
-    desk = lively()
-    desk.ask(CancelJob("c", "a"))
-    desk.ask(DrainNode("d", "n1", True))
-    data = view(desk, "node", "n1")["node"]
+    harness = lively()
+    harness.ask(CancelJob("c", "a"))
+    harness.ask(DrainNode("d", "n1", True))
+    data = view(harness, "node", "n1")["node"]
     assert data["service"] == "draining"
     assert [vm["vm"] for vm in data["vm_list"]] == ["a#0", "gang#0"]
     assert data["sample"] == structs.asdict(NodeSample(cpu_frac=0.25, memory_used_mib=1600.0, load_1min=1.5))
@@ -242,8 +242,8 @@ def test_one_node_shows_its_vms_actions_and_sample() -> None:
 
 
 def test_a_node_without_a_report_is_all_unknown() -> None:
-    desk = ControllerHarness().lead()
-    second = ControllerHarness(store=desk.store)
+    harness = ControllerHarness().lead()
+    second = ControllerHarness(store=harness.store)
     second.carry(second.controller.start(0.0))
     row = view(second, "node", "n1")["node"]
     assert (row["condition"], row["report_age_s"], row["sample"], row["skew_s"]) == ("unknown", None, None, None)
@@ -251,22 +251,22 @@ def test_a_node_without_a_report_is_all_unknown() -> None:
 
 
 def test_vms_are_listed_with_their_speed_ours_and_not_ours() -> None:
-    desk = lively()
-    rows = {row["vm"]: row for row in view(desk, "vms")["vms"]}
+    harness = lively()
+    rows = {row["vm"]: row for row in view(harness, "vms")["vms"]}
     assert list(rows) == ["a#0", "gang#0", "gang#1", "web-7"]
     assert rows["a#0"]["used_mhz"] == 500.0  # 5 s of CPU in 10 s at 1,000 MHz
     assert (rows["web-7"]["managed"], rows["web-7"]["job"], rows["a#0"]["job"]) == (False, "", "a")
-    assert [row["vm"] for row in view(desk, "vms", "n2")["vms"]] == ["gang#1", "web-7"]
-    assert view(desk, "vms", limit=2)["total"] == 4
+    assert [row["vm"] for row in view(harness, "vms", "n2")["vms"]] == ["gang#1", "web-7"]
+    assert view(harness, "vms", limit=2)["total"] == 4
 
 
 def test_a_vm_of_ours_whose_job_is_not_known_says_so() -> None:
-    desk = lively()
-    desk.vms["n2"]["old#0"] = structs.replace(STRANGER, vm="old#0", managed=True, generation=3)
-    desk.report("n2")
-    (row,) = [row for row in view(desk, "vms")["vms"] if row["vm"] == "old#0"]
+    harness = lively()
+    harness.vms["n2"]["old#0"] = structs.replace(STRANGER, vm="old#0", managed=True, generation=3)
+    harness.report("n2")
+    (row,) = [row for row in view(harness, "vms")["vms"] if row["vm"] == "old#0"]
     assert (row["managed"], row["known"]) == (True, False)
-    assert view(desk, "doctor")["facts"]["unknown_vms"] == ["old#0"]
+    assert view(harness, "doctor")["facts"]["unknown_vms"] == ["old#0"]
 
 
 # --- jobs ------------------------------------------------------------------------------------------------------------
@@ -288,31 +288,31 @@ def test_a_waiting_job_says_why_with_the_numbers() -> None:
 
 
 def test_jobs_come_in_order_and_by_phase() -> None:
-    desk = lively()
-    desk.ask(CancelJob("c", "a"))
-    desk.obey()
-    assert [row["name"] for row in view(desk, "jobs")["jobs"]] == ["gang", "big", "a"]
-    assert [row["name"] for row in view(desk, "jobs", "cancelled")["jobs"]] == ["a"]
-    assert view(desk, "jobs", limit=1)["total"] == 3
+    harness = lively()
+    harness.ask(CancelJob("c", "a"))
+    harness.obey()
+    assert [row["name"] for row in view(harness, "jobs")["jobs"]] == ["gang", "big", "a"]
+    assert [row["name"] for row in view(harness, "jobs", "cancelled")["jobs"]] == ["a"]
+    assert view(harness, "jobs", limit=1)["total"] == 3
 
 
 def test_jobs_that_are_over_come_last_submitted_first_and_may_be_left_out() -> None:
-    desk = lively()
+    harness = lively()
     for name in ("a", "big"):
-        desk.ask(CancelJob(f"c-{name}", name))
-        desk.obey()
-    assert [row["name"] for row in view(desk, "jobs")["jobs"]] == ["gang", "big", "a"]
-    assert [row["name"] for row in view(desk, "jobs", "not-over")["jobs"]] == ["gang"]
+        harness.ask(CancelJob(f"c-{name}", name))
+        harness.obey()
+    assert [row["name"] for row in view(harness, "jobs")["jobs"]] == ["gang", "big", "a"]
+    assert [row["name"] for row in view(harness, "jobs", "not-over")["jobs"]] == ["gang"]
 
 
 def test_back_off_hold_and_image_are_shown() -> None:
-    desk = lively()
-    desk.ask(SubmitJob("later", job("later", desired_start_s=5000.0)))
-    assert view(desk, "job", "later")["job"]["back_off_until_s"] == 5000.0
-    desk.ask(HoldJob("h", "a", True))
-    assert view(desk, "job", "a")["job"]["instance_list"][0]["action"] == "suspend"
-    desk.obey()
-    data = view(desk, "job", "a")["job"]
+    harness = lively()
+    harness.ask(SubmitJob("later", job("later", desired_start_s=5000.0)))
+    assert view(harness, "job", "later")["job"]["back_off_until_s"] == 5000.0
+    harness.ask(HoldJob("h", "a", True))
+    assert view(harness, "job", "a")["job"]["instance_list"][0]["action"] == "suspend"
+    harness.obey()
+    data = view(harness, "job", "a")["job"]
     assert (data["held"], data["phase"], data["instance_list"][0]["images_on"]) == (True, "suspended", ["n1"])
 
 
@@ -320,27 +320,27 @@ def test_back_off_hold_and_image_are_shown() -> None:
 
 
 def test_the_plan_that_waits_is_shown_until_it_is_approved() -> None:
-    desk = lively(automation=Automation.CONFIRM)
-    desk.ask(CancelJob("c", "gang"))
-    desk.obey()
-    desk.ask(DrainNode("d", "n1", True))
-    data = view(desk, "plan")
+    harness = lively(automation=Automation.CONFIRM)
+    harness.ask(CancelJob("c", "gang"))
+    harness.obey()
+    harness.ask(DrainNode("d", "n1", True))
+    data = view(harness, "plan")
     assert data["waiting_approval"]
     number = data["decision"]["number"]
     (step,) = [step for step in data["decision"]["steps"] if step["vm"] == "a#0"]
     assert (step["kind"], step["node"], step["to_node"]) == ("migrate", "n1", "n2")
-    assert view(desk, "status")["waiting_approval"] == number
-    desk.ask(ApprovePlan("a", number))
-    assert not view(desk, "plan")["waiting_approval"]
-    assert view(desk, "plan", f"{number}")["decision"]["number"] == number
+    assert view(harness, "status")["waiting_approval"] == number
+    harness.ask(ApprovePlan("a", number))
+    assert not view(harness, "plan")["waiting_approval"]
+    assert view(harness, "plan", f"{number}")["decision"]["number"] == number
 
 
 def test_history_outlives_the_controller() -> None:
-    desk = lively()
-    rows = view(desk, "plan-history")["decisions"]
+    harness = lively()
+    rows = view(harness, "plan-history")["decisions"]
     assert [row["kinds"] for row in rows] == [{"start": 1}, {"start": 1}]
-    second = ControllerHarness(store=desk.store)
-    second.carry(second.controller.start(desk.now_s))
+    second = ControllerHarness(store=harness.store)
+    second.carry(second.controller.start(harness.now_s))
     assert view(second, "plan-history")["decisions"] == rows
 
 
@@ -400,22 +400,22 @@ def test_a_limit_is_bounded(limit: int) -> None:
 
 
 def test_an_answer_that_is_too_large_asks_for_fewer_rows() -> None:
-    desk = ControllerHarness().lead()
-    desk.vms["n1"] = {f"s{i}": structs.replace(STRANGER, vm=f"s{i}" + "x" * 900) for i in range(5000)}
-    desk.report("n1")
-    code, detail = refusal(desk, "vms", limit=10_000)
+    harness = ControllerHarness().lead()
+    harness.vms["n1"] = {f"s{i}": structs.replace(STRANGER, vm=f"s{i}" + "x" * 900) for i in range(5000)}
+    harness.report("n1")
+    code, detail = refusal(harness, "vms", limit=10_000)
     assert (code, "fewer rows" in detail) == ("too-large", True)
-    assert len(view(desk, "vms", limit=100)["vms"]) == 100
+    assert len(view(harness, "vms", limit=100)["vms"]) == 100
 
 
 def test_questions_write_nothing_and_are_acknowledged() -> None:
-    desk = lively()
-    desk.store_fails = (False, "nothing may be written")
-    number = desk.say(Query("q", "status"), OPERATOR)
-    assert number in desk.acknowledged
-    assert desk.exits == []
-    stranger = desk.say(Query("q", "status"), "agent.n1")
-    assert desk.dead == [(stranger, "agent.n1 may not ask for query")]
+    harness = lively()
+    harness.store_fails = (False, "nothing may be written")
+    number = harness.say(Query("q", "status"), OPERATOR)
+    assert number in harness.acknowledged
+    assert harness.exits == []
+    stranger = harness.say(Query("q", "status"), "agent.n1")
+    assert harness.dead == [(stranger, "agent.n1 may not ask for query")]
 
 
 def test_nearest_names_come_nearest_first() -> None:
@@ -432,68 +432,68 @@ def test_what_has_half_of_the_letters_is_not_near() -> None:
 # --- dry runs --------------------------------------------------------------------------------------------------------
 
 
-def open_dry_run(desk: ControllerHarness, request: str = "dry") -> Compute:
+def open_dry_run(harness: ControllerHarness, request: str = "dry") -> Compute:
     """Ask for a dry run and leave it open."""
-    desk.compute = False
-    desk.say(DryRun(request), OPERATOR)
-    return desk.computations[-1]
+    harness.compute = False
+    harness.say(DryRun(request), OPERATOR)
+    return harness.computations[-1]
 
 
 def test_a_dry_run_answers_with_the_decision_and_changes_nothing() -> None:
-    desk = lively(automation=Automation.ADVISE)
-    desk.ask(CancelJob("c", "gang"))
-    desk.obey()
-    desk.ask(DrainNode("d", "n1", True))
-    before = (view(desk, "jobs"), view(desk, "plan-history"), desk.store.records())
-    reply = desk.ask(DryRun("dry"))
+    harness = lively(automation=Automation.ADVISE)
+    harness.ask(CancelJob("c", "gang"))
+    harness.obey()
+    harness.ask(DrainNode("d", "n1", True))
+    before = (view(harness, "jobs"), view(harness, "plan-history"), harness.store.records())
+    reply = harness.ask(DryRun("dry"))
     assert reply.done
     data = reply.data
     assert [change["kind"] for change in data["decision"]["changes"]] == ["migrate"]
     assert [(step["kind"], step["to_node"]) for step in data["decision"]["steps"]] == [("migrate", "n2")]
     assert [refused["workload"] for refused in data["decision"]["refusals"]] == ["big"]
     assert (data["skipped"], data["in_service"]) == ("", ["n2"])
-    assert (view(desk, "jobs"), view(desk, "plan-history"), desk.store.records()) == before
-    assert desk.orders == []
+    assert (view(harness, "jobs"), view(harness, "plan-history"), harness.store.records()) == before
+    assert harness.orders == []
 
 
 def test_a_second_dry_run_is_busy_and_the_same_one_again_is_one() -> None:
-    desk = lively()
-    effect = open_dry_run(desk)
-    count = len(desk.computations)
-    desk.say(DryRun("dry"), OPERATOR)
-    assert desk.ask(DryRun("other")).code == "busy"
-    assert len(desk.computations) == count
-    desk.answer(effect)
-    assert [reply.done for reply in desk.replies if reply.request == "dry"] == [True]
-    desk.compute = True
-    assert desk.ask(DryRun("third")).done
+    harness = lively()
+    effect = open_dry_run(harness)
+    count = len(harness.computations)
+    harness.say(DryRun("dry"), OPERATOR)
+    assert harness.ask(DryRun("other")).code == "busy"
+    assert len(harness.computations) == count
+    harness.answer(effect)
+    assert [reply.done for reply in harness.replies if reply.request == "dry"] == [True]
+    harness.compute = True
+    assert harness.ask(DryRun("third")).done
 
 
 def test_a_decision_goes_on_beside_a_dry_run() -> None:
-    desk = lively()
-    effect = open_dry_run(desk)
-    desk.compute = True
-    desk.ask(CancelJob("c", "gang"))
-    done = [(action.kind, action.vm) for action in desk.obey()]
+    harness = lively()
+    effect = open_dry_run(harness)
+    harness.compute = True
+    harness.ask(CancelJob("c", "gang"))
+    done = [(action.kind, action.vm) for action in harness.obey()]
     assert (ActionKind.START, "big#0") not in done  # 3,900 MiB are not free on one node yet
-    desk.ask(CancelJob("c2", "a"))
-    assert (ActionKind.START, "big#0") in [(action.kind, action.vm) for action in desk.obey()]
-    desk.answer(effect)
-    assert desk.replies[-1].request == "dry"
+    harness.ask(CancelJob("c2", "a"))
+    assert (ActionKind.START, "big#0") in [(action.kind, action.vm) for action in harness.obey()]
+    harness.answer(effect)
+    assert harness.replies[-1].request == "dry"
 
 
 def test_a_dry_run_that_fails_says_why() -> None:
-    desk = lively(placement=PolicyChoice("edf"))
-    effect = open_dry_run(desk)
-    desk.feed(Computed(effect.compute_id, None, "out of time"))
-    assert (desk.replies[-1].code, desk.replies[-1].detail) == ("decision-failed", "out of time")
-    assert view(desk, "status")["last_trouble"] is None
-    assert not view(desk, "status")["dry_run_under_way"]
+    harness = lively(placement=PolicyChoice("edf"))
+    effect = open_dry_run(harness)
+    harness.feed(Computed(effect.compute_id, None, "out of time"))
+    assert (harness.replies[-1].code, harness.replies[-1].detail) == ("decision-failed", "out of time")
+    assert view(harness, "status")["last_trouble"] is None
+    assert not view(harness, "status")["dry_run_under_way"]
 
 
 def test_nobody_is_answered_who_named_no_queue() -> None:
-    desk = lively()
-    count, computed = len(desk.replies), len(desk.computations)
-    desk.feed(Received(desk.delivery(), OPERATOR, Query("q", "status")))
-    desk.feed(Received(desk.delivery(), OPERATOR, DryRun("d")))
-    assert (len(desk.replies), len(desk.computations)) == (count, computed)
+    harness = lively()
+    count, computed = len(harness.replies), len(harness.computations)
+    harness.feed(Received(harness.delivery(), OPERATOR, Query("q", "status")))
+    harness.feed(Received(harness.delivery(), OPERATOR, DryRun("d")))
+    assert (len(harness.replies), len(harness.computations)) == (count, computed)

@@ -27,28 +27,28 @@ def shop(*flows: Flow, name: str = "shop", least: int = 1, most: int = 3, **fiel
     return WebApp(name, flows or (BROWSE,), 1000, max_mhz=1000.0, min_instances=least, max_instances=most, **fields)
 
 
-def desk_with(app: WebApp, **settings: Any) -> ControllerHarness:
-    desk = ControllerHarness(placement=PolicyChoice("first-fit"), **settings).lead()
-    assert desk.ask(SubmitWeb(f"submit-{app.name}", app)).done
-    desk.obey()
-    return desk
+def harness_with(app: WebApp, **settings: Any) -> ControllerHarness:
+    harness = ControllerHarness(placement=PolicyChoice("first-fit"), **settings).lead()
+    assert harness.ask(SubmitWeb(f"submit-{app.name}", app)).done
+    harness.obey()
+    return harness
 
 
-def say(desk: ControllerHarness, seq: int, *flows: FlowSample, sender: str = USER, app: str = "shop") -> None:
+def say(harness: ControllerHarness, seq: int, *flows: FlowSample, sender: str = USER, app: str = "shop") -> None:
     """A balancer's report, as it comes in: on the queue that needs no acknowledgement."""
-    desk.feed(fx.Received(None, sender, WebReport(app, seq, desk.now_s, flows)))
+    harness.feed(fx.Received(None, sender, WebReport(app, seq, harness.now_s, flows)))
 
 
-def entry(desk: ControllerHarness, app: str = "shop") -> WebEntry:
-    return desk.controller.cluster.web[app]
+def entry(harness: ControllerHarness, app: str = "shop") -> WebEntry:
+    return harness.controller.cluster.web[app]
 
 
-def snapshot(desk: ControllerHarness, at_cycle: bool = True) -> Snapshot:
-    return desk.controller.deciding.builder.build(desk.now_s, at_cycle)
+def snapshot(harness: ControllerHarness, at_cycle: bool = True) -> Snapshot:
+    return harness.controller.deciding.builder.build(harness.now_s, at_cycle)
 
 
-def view(desk: ControllerHarness, app: str = "shop") -> dict[str, Any]:
-    reply = desk.ask(Query("q", "web-app", app))
+def view(harness: ControllerHarness, app: str = "shop") -> dict[str, Any]:
+    reply = harness.ask(Query("q", "web-app", app))
     assert reply.done, reply.detail
     row: dict[str, Any] = reply.data["app"]
     return row
@@ -58,22 +58,22 @@ def view(desk: ControllerHarness, app: str = "shop") -> dict[str, Any]:
 
 
 def test_only_what_is_newer_counts() -> None:
-    desk = desk_with(shop())
-    say(desk, 5, FlowSample("browse", 10.0, served=100, mean_s=0.1))
-    say(desk, 5, FlowSample("browse", 10.0, served=900, mean_s=0.9))
-    say(desk, 4, FlowSample("browse", 10.0, served=900, mean_s=0.9))
-    assert entry(desk).measured(BROWSE) == Measured(10.0, 10.0, 10.0, 0.0, 0, 0.1, None)
+    harness = harness_with(shop())
+    say(harness, 5, FlowSample("browse", 10.0, served=100, mean_s=0.1))
+    say(harness, 5, FlowSample("browse", 10.0, served=900, mean_s=0.9))
+    say(harness, 4, FlowSample("browse", 10.0, served=900, mean_s=0.9))
+    assert entry(harness).measured(BROWSE) == Measured(10.0, 10.0, 10.0, 0.0, 0, 0.1, None)
 
 
 @pytest.mark.parametrize(
     ("sender", "app"), [("agent.n1", "shop"), ("web.shop", "other"), ("operator.x", "shop"), ("web.other", "other")]
 )
 def test_who_may_not_speak_for_an_application_is_refused(sender: str, app: str) -> None:
-    desk = desk_with(shop())
-    say(desk, 1, FlowSample("browse", 10.0, served=100), sender=sender, app=app)
-    (refused,) = desk.happenings("message-refused")
+    harness = harness_with(shop())
+    say(harness, 1, FlowSample("browse", 10.0, served=100), sender=sender, app=app)
+    (refused,) = harness.happenings("message-refused")
     assert refused.subject == sender
-    assert entry(desk).measured_at_s is None
+    assert entry(harness).measured_at_s is None
 
 
 def test_the_queue_of_reports_takes_what_applications_say() -> None:
@@ -81,32 +81,32 @@ def test_the_queue_of_reports_takes_what_applications_say() -> None:
 
 
 def test_a_queue_that_is_worked_off_is_not_counted_twice() -> None:
-    desk = desk_with(shop())
+    harness = harness_with(shop())
     samples = (
         FlowSample("browse", 10.0, offered=100, served=60, queued=40),
         FlowSample("browse", 10.0, offered=20, served=60),
     )
     for number, sample in enumerate(samples, 1):
-        say(desk, number, sample)
-        desk.now_s += 10.0
-    found = entry(desk).measured(BROWSE)
+        say(harness, number, sample)
+        harness.now_s += 10.0
+    found = entry(harness).measured(BROWSE)
     assert found is not None
     assert (found.offered_per_s, found.served_per_s) == (6.0, 6.0)
 
 
 def test_a_minute_of_samples_is_taken_together() -> None:
     """Mean times weigh with the requests; a flow that is not known is left out."""
-    desk = desk_with(shop())
-    say(desk, 1, FlowSample("browse", 20.0, served=1))
-    desk.now_s += 100.0
+    harness = harness_with(shop())
+    say(harness, 1, FlowSample("browse", 20.0, served=1))
+    harness.now_s += 100.0
     samples = (
         FlowSample("browse", 20.0, offered=110, served=100, rejected=10, mean_s=0.1, percentile_s=0.2),
         FlowSample("browse", 20.0, served=300, queued=7, mean_s=0.3, percentile_s=0.4),
     )
     for number, sample in enumerate(samples, 2):
-        say(desk, number, sample, FlowSample("other", 20.0, served=5))
-        desk.now_s += 20.0
-    found = entry(desk).measured(BROWSE)
+        say(harness, number, sample, FlowSample("other", 20.0, served=5))
+        harness.now_s += 20.0
+    found = entry(harness).measured(BROWSE)
     assert found is not None
     assert (found.window_s, found.offered_per_s, found.served_per_s, found.rejected_per_s) == (40.0, 10.25, 10.0, 0.25)
     assert found.queued == 7
@@ -127,19 +127,19 @@ def test_a_minute_of_samples_is_taken_together() -> None:
 )
 def test_a_sample_that_cannot_be_is_left_out(sample: FlowSample) -> None:
     """Whatever a balancer says, views can be shown and windows stored."""
-    desk = desk_with(shop())
-    say(desk, 1, sample)
-    assert entry(desk).measured_at_s is None
-    say(desk, 2, FlowSample("browse", 1e-3, served=10**12, mean_s=1e9, percentile_s=1e9))
-    assert view(desk)["utility"] == -9.0
-    assert np.isfinite(snapshot(desk).flows.load_mhz).all()
+    harness = harness_with(shop())
+    say(harness, 1, sample)
+    assert entry(harness).measured_at_s is None
+    say(harness, 2, FlowSample("browse", 1e-3, served=10**12, mean_s=1e9, percentile_s=1e9))
+    assert view(harness)["utility"] == -9.0
+    assert np.isfinite(snapshot(harness).flows.load_mhz).all()
 
 
 def test_nothing_is_worse_than_no_answer() -> None:
     """A goal that nothing can meet: its utility is shown and stored, and finite."""
-    desk = desk_with(shop(Flow("browse", mean_s=1e-300, work_mcycles=1.0)))
-    say(desk, 1, FlowSample("browse", 10.0, served=1, mean_s=1e9))
-    assert view(desk)["utility"] == -9.0
+    harness = harness_with(shop(Flow("browse", mean_s=1e-300, work_mcycles=1.0)))
+    say(harness, 1, FlowSample("browse", 10.0, served=1, mean_s=1e9))
+    assert view(harness)["utility"] == -9.0
 
 
 @pytest.mark.parametrize(
@@ -175,18 +175,18 @@ def test_measured_utility(flow: Flow, measured: dict[str, Any], utility: float |
 
 def test_an_application_is_as_happy_as_its_unhappiest_flow_with_its_importance() -> None:
     flows = (BROWSE, Flow("buy", mean_s=1.0, work_mcycles=50.0))
-    desk = desk_with(shop(*flows, importance=2.0))
-    assert utility_of(entry(desk)) is None
-    say(desk, 1, FlowSample("browse", 10.0, served=10, mean_s=0.1), FlowSample("buy", 10.0, served=1, mean_s=0.2))
-    assert utility_of(entry(desk)) == pytest.approx(0.25)
-    say(desk, 2, FlowSample("buy", 10.0, served=99, mean_s=2.0))
-    assert utility_of(entry(desk)) == pytest.approx(2.0 * (1.0 - (0.2 + 99 * 2.0) / 100))
+    harness = harness_with(shop(*flows, importance=2.0))
+    assert utility_of(entry(harness)) is None
+    say(harness, 1, FlowSample("browse", 10.0, served=10, mean_s=0.1), FlowSample("buy", 10.0, served=1, mean_s=0.2))
+    assert utility_of(entry(harness)) == pytest.approx(0.25)
+    say(harness, 2, FlowSample("buy", 10.0, served=99, mean_s=2.0))
+    assert utility_of(entry(harness)) == pytest.approx(2.0 * (1.0 - (0.2 + 99 * 2.0) / 100))
 
 
 # --- counters that are read -------------------------------------------------------------------------------------------
 
 
-class ScrapeDesk(ControllerHarness):
+class ScrapeHarness(ControllerHarness):
     """Keeps the scrapes that are asked for."""
 
     def __init__(self, **settings: Any) -> None:
@@ -198,50 +198,50 @@ class ScrapeDesk(ControllerHarness):
         super().carry(effects)
 
 
-def scraped() -> ScrapeDesk:
-    desk = ScrapeDesk()
-    desk.lead()
+def scraped() -> ScrapeHarness:
+    harness = ScrapeHarness()
+    harness.lead()
     flows = (Flow("buy", percentile=0.95, percentile_s=1.0), BROWSE)
-    assert desk.ask(SubmitWeb("r", shop(*flows, metrics_url="http://lb:9100/metrics"))).done
-    return desk
+    assert harness.ask(SubmitWeb("r", shop(*flows, metrics_url="http://lb:9100/metrics"))).done
+    return harness
 
 
 def test_counters_are_read_every_few_seconds_one_answer_at_a_time() -> None:
-    desk = scraped()
-    (asked,) = desk.scrapes
+    harness = scraped()
+    (asked,) = harness.scrapes
     assert asked == fx.Scrape("shop", "http://lb:9100/metrics", (("buy", 0.95),))
-    desk.wait(20.0)
-    assert len(desk.scrapes) == 1  # no answer yet
-    desk.feed(fx.Scraped("shop", desk.now_s, (FlowSample("browse", 5.0, served=50, mean_s=0.05),)))
-    desk.wait(10.0)
-    assert len(desk.scrapes) == 2
-    assert utility_of(entry(desk)) == pytest.approx(0.75)
-    desk.wait(60.0)
-    assert len(desk.scrapes) > 2  # an answer that is lost does not stop it for ever
-    desk.ask(RemoveWeb("x", "shop"))
-    number = len(desk.scrapes)
-    desk.wait(60.0)
-    assert len(desk.scrapes) == number
-    assert "scrape" not in desk.timers
+    harness.wait(20.0)
+    assert len(harness.scrapes) == 1  # no answer yet
+    harness.feed(fx.Scraped("shop", harness.now_s, (FlowSample("browse", 5.0, served=50, mean_s=0.05),)))
+    harness.wait(10.0)
+    assert len(harness.scrapes) == 2
+    assert utility_of(entry(harness)) == pytest.approx(0.75)
+    harness.wait(60.0)
+    assert len(harness.scrapes) > 2  # an answer that is lost does not stop it for ever
+    harness.ask(RemoveWeb("x", "shop"))
+    number = len(harness.scrapes)
+    harness.wait(60.0)
+    assert len(harness.scrapes) == number
+    assert "scrape" not in harness.timers
 
 
 def test_counters_that_cannot_be_read_are_an_alarm_until_they_can() -> None:
-    desk = scraped()
+    harness = scraped()
     for _ in range(3):
-        desk.feed(fx.Scraped("shop", desk.now_s, error="refused"))
-    desk.feed(fx.Scraped("shop", desk.now_s, error="no answer for 35 s"))
-    assert view(desk)["scrape_error"] == "no answer for 35 s"
-    assert [event.detail for event in desk.happenings("web-not-measured")] == ["refused"]
-    found = [alarm for alarm in desk.ask(Query("q", "status")).data["alarms"] if alarm["what"] == "web-not-measured"]
+        harness.feed(fx.Scraped("shop", harness.now_s, error="refused"))
+    harness.feed(fx.Scraped("shop", harness.now_s, error="no answer for 35 s"))
+    assert view(harness)["scrape_error"] == "no answer for 35 s"
+    assert [event.detail for event in harness.happenings("web-not-measured")] == ["refused"]
+    found = [alarm for alarm in harness.ask(Query("q", "status")).data["alarms"] if alarm["what"] == "web-not-measured"]
     assert [alarm["subject"] for alarm in found] == ["shop"]
-    desk.feed(fx.Scraped("shop", desk.now_s))
-    assert len(desk.happenings("web-measured-again")) == 1
-    assert view(desk)["scrape_error"] == ""
+    harness.feed(fx.Scraped("shop", harness.now_s))
+    assert len(harness.happenings("web-measured-again")) == 1
+    assert view(harness)["scrape_error"] == ""
 
 
 def test_a_new_leader_goes_on_reading() -> None:
-    desk = scraped()
-    after = ScrapeDesk(store=desk.store)
+    harness = scraped()
+    after = ScrapeHarness(store=harness.store)
     after.lead()
     assert [scrape.app for scrape in after.scrapes] == ["shop"]
 
@@ -249,47 +249,51 @@ def test_a_new_leader_goes_on_reading() -> None:
 # --- what requests cost -----------------------------------------------------------------------------------------------
 
 
-def worked(desk: ControllerHarness, minutes: int, mcycles: float, rates: Any) -> None:
+def worked(harness: ControllerHarness, minutes: int, mcycles: float, rates: Any) -> None:
     """Let one instance work so much per request while the balancer reports; the rate changes from minute to minute."""
-    node = desk.controller.cluster.replicas["shop"][0].allotments[0].node
+    node = harness.controller.cluster.replicas["shop"][0].allotments[0].node
     used_s = 0.0
     for minute in range(minutes):
         for _ in range(3):
-            desk.now_s += 20.0
+            harness.now_s += 20.0
             served = round(20.0 * rates(minute))
             used_s += served * mcycles / 1000.0  # nodes of 1,000 MHz a core
-            desk.change(node, "shop#0", cpu_time_s=used_s)
-            for name in desk.nodes:
-                desk.report(name)
-            say(desk, int(1000 * desk.now_s), FlowSample("browse", 20.0, offered=served, served=served, mean_s=0.1))
+            harness.change(node, "shop#0", cpu_time_s=used_s)
+            for name in harness.nodes:
+                harness.report(name)
+            say(
+                harness,
+                int(1000 * harness.now_s),
+                FlowSample("browse", 20.0, offered=served, served=served, mean_s=0.1),
+            )
 
 
 def test_work_that_is_not_declared_is_learnt() -> None:
     """Given requests of 12 Mcycles, then the profile says so after a while; before it is unknown."""
-    desk = desk_with(shop(Flow("browse", mean_s=0.2)))
-    assert view(desk)["profile"] == "unknown"
-    worked(desk, 8, 12.0, lambda minute: 10 + 5 * (minute % 4))
-    row = view(desk)
+    harness = harness_with(shop(Flow("browse", mean_s=0.2)))
+    assert view(harness)["profile"] == "unknown"
+    worked(harness, 8, 12.0, lambda minute: 10 + 5 * (minute % 4))
+    row = view(harness)
     (flow,) = row["flows"]
     assert flow["work_mcycles"] == pytest.approx(12.0, rel=0.02)
     assert row["profile"].startswith("profiled ±")
     assert row["profile"].endswith(" windows")
     assert row["used_mhz"] == pytest.approx(12.0 * 20, rel=0.5)
-    columns = snapshot(desk).flows
+    columns = snapshot(harness).flows
     assert columns.work_mcycles[0] == flow["work_mcycles"]
     assert columns.load_mhz[0] >= columns.rate_per_s[0] * flow["work_mcycles"]  # with head-room
     # what was learnt outlives the controller
-    after = ControllerHarness(store=desk.store).lead()
+    after = ControllerHarness(store=harness.store).lead()
     assert entry(after).estimates["browse"].work_mcycles == pytest.approx(12.0, rel=0.02)
 
 
 def test_other_flows_are_learnt_anew() -> None:
-    desk = desk_with(shop(Flow("browse", mean_s=0.2)))
-    worked(desk, 8, 12.0, lambda minute: 10 + 5 * (minute % 4))
-    assert entry(desk).estimates
-    desk.ask(SubmitWeb("r2", shop(Flow("buy", mean_s=0.2))))
-    assert not entry(desk).estimates
-    assert entry(desk).measured_at_s is None
+    harness = harness_with(shop(Flow("browse", mean_s=0.2)))
+    worked(harness, 8, 12.0, lambda minute: 10 + 5 * (minute % 4))
+    assert entry(harness).estimates
+    harness.ask(SubmitWeb("r2", shop(Flow("buy", mean_s=0.2))))
+    assert not entry(harness).estimates
+    assert entry(harness).measured_at_s is None
 
 
 # --- what decisions see -----------------------------------------------------------------------------------------------
@@ -301,12 +305,12 @@ def test_the_columns_of_web_applications() -> None:
         Flow("buy", percentile=0.9, percentile_s=2.0, work_mcycles=40.0, model=ModelForm.MULTI_SERVER),
         Flow("feed", throughput_per_s=50.0, work_mcycles=1.0),
     )
-    desk = desk_with(shop(*flows, least=2, importance=3.0))
-    desk.ask(SubmitJob("j", job("a")))
-    desk.ask(SubmitWeb("s", shop(name="second", least=0, most=1)))
-    desk.obey()
-    say(desk, 1, FlowSample("browse", 10.0, offered=200, served=200), FlowSample("buy", 10.0, served=20))
-    seen = snapshot(desk)
+    harness = harness_with(shop(*flows, least=2, importance=3.0))
+    harness.ask(SubmitJob("j", job("a")))
+    harness.ask(SubmitWeb("s", shop(name="second", least=0, most=1)))
+    harness.obey()
+    say(harness, 1, FlowSample("browse", 10.0, offered=200, served=200), FlowSample("buy", 10.0, served=20))
+    seen = snapshot(harness)
     web, columns = seen.web, seen.flows
     assert (web.names, web.min_instances.tolist(), web.max_instances.tolist()) == (("shop", "second"), [2, 0], [3, 1])
     assert (web.max_mhz.tolist(), web.importance.tolist()) == ([3000.0, 1000.0], [3.0, 1.0])
@@ -324,7 +328,7 @@ def test_the_columns_of_web_applications() -> None:
     assert rows == {"shop#0": 0, "shop#1": 0, "shop#2": 0, "a": -1, "second#0": 1}
     assert set(seen.workloads.stages[seen.workloads.app >= 0].tolist()) == {0}
     assert seen.costs.start_s == 3.6
-    assert (seen.at_cycle, snapshot(desk, False).at_cycle) == (True, False)
+    assert (seen.at_cycle, snapshot(harness, False).at_cycle) == (True, False)
 
 
 @pytest.mark.parametrize(
@@ -339,10 +343,10 @@ def test_the_columns_of_web_applications() -> None:
 @pytest.mark.parametrize("rate", [0.0, 30.0])
 def test_unknown_work_asks_for_what_the_instances_can_take(flow: Flow, rate: float) -> None:
     """The application is just about on its goal with all of its CPU, and below with less."""
-    desk = desk_with(shop(flow))
+    harness = harness_with(shop(flow))
     if rate:
-        say(desk, 1, FlowSample("f", 10.0, offered=int(10 * rate)))
-    seen = snapshot(desk)
+        say(harness, 1, FlowSample("f", 10.0, offered=int(10 * rate)))
+    seen = snapshot(harness)
     (utility,) = app_utilities(seen.web, seen.flows, 1000.0)
     values = utility.utility(np.array([500.0, 1500.0, 2900.0, 3000.0]))
     assert np.isfinite(values).all()
@@ -351,18 +355,18 @@ def test_unknown_work_asks_for_what_the_instances_can_take(flow: Flow, rate: flo
 
 
 def test_a_removed_application_is_not_seen() -> None:
-    desk = desk_with(shop())
-    desk.ask(RemoveWeb("x", "shop"))
-    seen = snapshot(desk)
+    harness = harness_with(shop())
+    harness.ask(RemoveWeb("x", "shop"))
+    seen = snapshot(harness)
     assert (seen.web.names, seen.flows.names, seen.workloads.names) == ((), (), ())
 
 
 def test_constraints_of_jobs_and_applications() -> None:
-    desk = desk_with(shop(rules=Rules(apart="db", keep=True)))
-    desk.ask(SubmitJob("a", job("a", rules=Rules(pin=("n1", "n2"), together="pair"))))
-    desk.ask(SubmitJob("b", job("b", rules=Rules(forbid=("n2",), together="pair", apart="db"))))
-    desk.ask(SubmitJob("c", job("c")))
-    assert set(snapshot(desk).constraints) == {
+    harness = harness_with(shop(rules=Rules(apart="db", keep=True)))
+    harness.ask(SubmitJob("a", job("a", rules=Rules(pin=("n1", "n2"), together="pair"))))
+    harness.ask(SubmitJob("b", job("b", rules=Rules(forbid=("n2",), together="pair", apart="db"))))
+    harness.ask(SubmitJob("c", job("c")))
+    assert set(snapshot(harness).constraints) == {
         Constraint(ConstraintKind.KEEP, ("shop",)),
         Constraint(ConstraintKind.PIN, ("a",), ("n1", "n2")),
         Constraint(ConstraintKind.FORBID, ("b",), ("n2",)),
@@ -375,43 +379,43 @@ def test_constraints_of_jobs_and_applications() -> None:
 
 
 def test_the_view_shows_where_the_instances_are_and_what_they_use() -> None:
-    desk = desk_with(shop(least=2))
-    for name in desk.nodes:
-        desk.report(name)
-    desk.now_s += 5.0
-    for name in desk.nodes:
-        (vm,) = desk.vms[name]
-        desk.change(name, vm, cpu_time_s=1.0)
-        desk.report(name)
-    say(desk, 1, FlowSample("browse", 10.0, served=100, mean_s=0.1))
-    desk.now_s += 3.0
-    row = view(desk)
+    harness = harness_with(shop(least=2))
+    for name in harness.nodes:
+        harness.report(name)
+    harness.now_s += 5.0
+    for name in harness.nodes:
+        (vm,) = harness.vms[name]
+        harness.change(name, vm, cpu_time_s=1.0)
+        harness.report(name)
+    say(harness, 1, FlowSample("browse", 10.0, served=100, mean_s=0.1))
+    harness.now_s += 3.0
+    row = view(harness)
     assert (row["instances"], row["running"], sorted(row["nodes"])) == (2, 2, ["n1", "n2"])
     assert (row["utility"], row["measured_age_s"], row["profile"]) == (pytest.approx(0.5), 3.0, "declared")
     assert [replica["state"] for replica in row["seats"]] == ["running", "running", "absent"]
     assert row["seats"][0]["used_mhz"] == pytest.approx(200.0)
     assert row["flows"][0]["measured"]["served_per_s"] == 10.0
-    vms = desk.ask(Query("q", "vms")).data["vms"]
+    vms = harness.ask(Query("q", "vms")).data["vms"]
     assert {(vm["app"], vm["job"]) for vm in vms} == {("shop", "")}
-    status = desk.ask(Query("q", "status")).data
+    status = harness.ask(Query("q", "status")).data
     assert (status["web_apps"], status["jobs"]["total"]) == ({"total": 1, "instances": 2}, 0)
-    assert desk.ask(Query("q", "jobs")).data["total"] == 0
+    assert harness.ask(Query("q", "jobs")).data["total"] == 0
 
 
 def test_too_few_instances_are_an_alarm() -> None:
-    desk = ControllerHarness(nodes=["n1"]).lead()
-    desk.compute = False
-    desk.ask(SubmitWeb("r", shop()))
-    alarms = desk.ask(Query("q", "status")).data["alarms"]
+    harness = ControllerHarness(nodes=["n1"]).lead()
+    harness.compute = False
+    harness.ask(SubmitWeb("r", shop()))
+    alarms = harness.ask(Query("q", "status")).data["alarms"]
     assert [(alarm["what"], alarm["subject"]) for alarm in alarms] == [("web-too-few", "shop")]
 
 
 def test_reports_of_nodes_still_come_on_the_same_queue() -> None:
     """A report of a node right after one of an application is taken as ever."""
-    desk = desk_with(shop())
-    node = desk.controller.cluster.nodes["n1"]
+    harness = harness_with(shop())
+    node = harness.controller.cluster.nodes["n1"]
     seen = node.report_seq
-    say(desk, 1, FlowSample("browse", 10.0))
+    say(harness, 1, FlowSample("browse", 10.0))
     assert node.report_seq == seen
-    desk.report("n1")
+    harness.report("n1")
     assert node.report_seq > seen

@@ -42,19 +42,19 @@ def shop(**fields: Any) -> WebApp:
     return WebApp("shop", **(given | fields))
 
 
-def desk_of(app: WebApp, balancer: BalancerSettings = QUIET) -> ControllerHarness:
+def harness_of(app: WebApp, balancer: BalancerSettings = QUIET) -> ControllerHarness:
     """A leader of two instances that run, each under an address of its own."""
-    desk = unheard(app, balancer)
-    address(desk)
-    return desk
+    harness = unheard(app, balancer)
+    address(harness)
+    return harness
 
 
 def unheard(app: WebApp, balancer: BalancerSettings = QUIET) -> ControllerHarness:
     """A leader of two instances that run, of which no node has said the address."""
-    desk = fresh(balancer).lead()
-    desk.ask(SubmitWeb("s", app))
-    desk.obey()
-    return desk
+    harness = fresh(balancer).lead()
+    harness.ask(SubmitWeb("s", app))
+    harness.obey()
+    return harness
 
 
 def fresh(balancer: BalancerSettings = QUIET, **fields: Any) -> ControllerHarness:
@@ -63,72 +63,72 @@ def fresh(balancer: BalancerSettings = QUIET, **fields: Any) -> ControllerHarnes
     )
 
 
-def address(desk: ControllerHarness) -> None:
+def address(harness: ControllerHarness) -> None:
     """Every node has found out where its guests are."""
-    for node, vms in desk.vms.items():
+    for node, vms in harness.vms.items():
         for vm in vms:
-            desk.change(node, vm, address=ADDRESSES[node])
-        desk.report(node)
+            harness.change(node, vm, address=ADDRESSES[node])
+        harness.report(node)
 
 
-def settled(desk: ControllerHarness) -> Balance:
+def settled(harness: ControllerHarness) -> Balance:
     """What the balancer is told in the end."""
     last = Balance("nothing", ())
-    while desk.balances:
-        last, desk.balances = desk.balances[-1], []
-        desk.feed(Balanced(last.app, True))
+    while harness.balances:
+        last, harness.balances = harness.balances[-1], []
+        harness.feed(Balanced(last.app, True))
     return last
 
 
-def measured(desk: ControllerHarness, seq: int, rate_per_s: float, flow: str = "browse") -> None:
+def measured(harness: ControllerHarness, seq: int, rate_per_s: float, flow: str = "browse") -> None:
     count = int(5 * rate_per_s)
     report = WebReport(
-        "shop", seq, desk.now_s, (FlowSample(flow, 5.0, count, served=count, rejected=0, queued=0, mean_s=0.1),)
+        "shop", seq, harness.now_s, (FlowSample(flow, 5.0, count, served=count, rejected=0, queued=0, mean_s=0.1),)
     )
-    desk.feed(Received(None, topology.web_user("shop"), report))
-    desk.wait(5.0, NODES)
+    harness.feed(Received(None, topology.web_user("shop"), report))
+    harness.wait(5.0, NODES)
 
 
 def test_all_that_a_balancer_needs_is_told() -> None:
-    told = settled(desk_of(shop()))
+    told = settled(harness_of(shop()))
     backends = Backend("shop#0", "n1", address="10.0.0.1"), Backend("shop#1", "n2", address="10.0.0.2")
     assert told == Balance("shop", backends, SERVING, Limits(), PROBE)
 
 
 def test_an_address_that_changes_is_told_at_once() -> None:
-    desk = desk_of(shop())
-    settled(desk)
-    desk.change("n2", "shop#1", address="10.0.7.7")
-    desk.report("n2")
-    assert [backend.address for backend in settled(desk).backends] == ["10.0.0.1", "10.0.7.7"]
+    harness = harness_of(shop())
+    settled(harness)
+    harness.change("n2", "shop#1", address="10.0.7.7")
+    harness.report("n2")
+    assert [backend.address for backend in settled(harness).backends] == ["10.0.0.1", "10.0.7.7"]
 
 
 def test_an_address_is_kept_while_its_node_does_not_know_it() -> None:
     """Given an instance whose new node cannot say yet where it is, then it stays in rotation; in another life it does
     not."""
-    desk = desk_of(shop())
-    settled(desk)
-    desk.change("n2", "shop#1", address="")
-    desk.report("n2")
-    settled(desk)
-    assert known(desk) == ["10.0.0.1", "10.0.0.2"]
-    desk.controller.cluster.instances["shop#1"].address_generation = 99
-    give(desk, "shop#1", 900.0)
-    settled(desk)
-    assert known(desk) == ["10.0.0.1", ""]
+    harness = harness_of(shop())
+    settled(harness)
+    harness.change("n2", "shop#1", address="")
+    harness.report("n2")
+    settled(harness)
+    assert known(harness) == ["10.0.0.1", "10.0.0.2"]
+    harness.controller.cluster.instances["shop#1"].address_generation = 99
+    give(harness, "shop#1", 900.0)
+    settled(harness)
+    assert known(harness) == ["10.0.0.1", ""]
 
 
-def successor(desk: ControllerHarness) -> ControllerHarness:
+def successor(harness: ControllerHarness) -> ControllerHarness:
     """The controller dies and another one leads, to which nobody has reported yet."""
-    other = fresh(store=desk.store)
-    other.now_s, other.boots, other.seqs, other.vms = desk.now_s, desk.boots, desk.seqs, desk.vms
+    other = fresh(store=harness.store)
+    other.now_s, other.boots, other.seqs, other.vms = harness.now_s, harness.boots, harness.seqs, harness.vms
     other.carry(other.controller.start(other.now_s))
     return other
 
 
 def test_the_next_leader_knows_the_addresses_before_anyone_reports() -> None:
     """Otherwise it would have all instances taken out that serve."""
-    other = successor(desk_of(shop()))
+    other = successor(harness_of(shop()))
     assert [backend.address for backend in settled(other).backends] == ["10.0.0.1", "10.0.0.2"]
 
 
@@ -148,35 +148,35 @@ def test_the_next_leader_waits_for_addresses_no_longer_than_some_seconds() -> No
     assert [backend.address for backend in settled(other).backends] == ["", ""]
 
 
-def known(desk: ControllerHarness) -> list[str]:
+def known(harness: ControllerHarness) -> list[str]:
     """The addresses by the last answer."""
-    served = parts.balancing(desk.controller).states["shop"].served
+    served = parts.balancing(harness.controller).states["shop"].served
     assert served is not None
     return [backend.address for backend in served.backends]
 
 
 def test_how_it_is_served_changes_at_once_and_goes_with_the_application() -> None:
-    desk = desk_of(shop())
-    settled(desk)
+    harness = harness_of(shop())
+    settled(harness)
     other = replace(SERVING, listen=8_000, distribution=Distribution.SOURCE)
-    desk.ask(SubmitWeb("t", shop(serving=other, probe=None)))
-    told = settled(desk)
+    harness.ask(SubmitWeb("t", shop(serving=other, probe=None)))
+    told = settled(harness)
     assert (told.serving, told.probe) == (other, None)
-    desk.ask(RemoveWeb("r", "shop"))
-    drained = desk.balances.pop()
+    harness.ask(RemoveWeb("r", "shop"))
+    drained = harness.balances.pop()
     assert (drained.serving, [backend.drain for backend in drained.backends]) == (other, [True, True])
-    desk.feed(Balanced("shop", True, ("shop#0", "shop#1")))
-    desk.obey()
-    assert settled(desk) == Balance("shop", ())
-    assert not parts.balancing(desk.controller).states
+    harness.feed(Balanced("shop", True, ("shop#0", "shop#1")))
+    harness.obey()
+    assert settled(harness) == Balance("shop", ())
+    assert not parts.balancing(harness.controller).states
 
 
 def test_an_application_that_never_ran_is_taken_out_too() -> None:
-    desk = ControllerHarness((), balancer=QUIET).lead()
-    desk.ask(SubmitWeb("s", shop()))
-    assert settled(desk) == Balance("shop", (), SERVING, Limits(), PROBE)
-    desk.ask(RemoveWeb("r", "shop"))
-    assert settled(desk) == Balance("shop", ())
+    harness = ControllerHarness((), balancer=QUIET).lead()
+    harness.ask(SubmitWeb("s", shop()))
+    assert settled(harness) == Balance("shop", (), SERVING, Limits(), PROBE)
+    harness.ask(RemoveWeb("r", "shop"))
+    assert settled(harness) == Balance("shop", ())
 
 
 def test_an_application_is_forgotten_when_the_balancer_has_taken_it_out() -> None:
@@ -187,79 +187,79 @@ def test_an_application_is_forgotten_when_the_balancer_has_taken_it_out() -> Non
     before.ask(RemoveWeb("r", "shop"))
     assert before.balances == [Balance("shop", ())]
     assert not before.happenings("web-removed")
-    desk = ControllerHarness((), before.store, balancer=QUIET).lead()
-    assert desk.balances == [Balance("shop", ())]
-    desk.feed(Balanced("shop", True))
-    assert len(desk.happenings("web-removed")) == 1
-    assert not parts.balancing(desk.controller).states
+    harness = ControllerHarness((), before.store, balancer=QUIET).lead()
+    assert harness.balances == [Balance("shop", ())]
+    harness.feed(Balanced("shop", True))
+    assert len(harness.happenings("web-removed")) == 1
+    assert not parts.balancing(harness.controller).states
 
 
 def test_a_balancer_that_is_gone_keeps_no_application() -> None:
-    desk = ControllerHarness((), balancer=QUIET).lead()
-    desk.ask(SubmitWeb("s", shop()))
-    settled(desk)
-    desk.ask(RemoveWeb("r", "shop"))
-    begun_s = desk.now_s
+    harness = ControllerHarness((), balancer=QUIET).lead()
+    harness.ask(SubmitWeb("s", shop()))
+    settled(harness)
+    harness.ask(RemoveWeb("r", "shop"))
+    begun_s = harness.now_s
     for _ in range(20):
-        if desk.balances:
-            desk.balances.clear()
-            desk.feed(Balanced("shop", False, (), "no way there"))
-        desk.wait(10.0)
-    (removed,) = desk.happenings("web-removed")
+        if harness.balances:
+            harness.balances.clear()
+            harness.feed(Balanced("shop", False, (), "no way there"))
+        harness.wait(10.0)
+    (removed,) = harness.happenings("web-removed")
     assert 120.0 <= removed.at_s - begun_s <= 130.0
-    desk.wait(30.0)
-    assert settled(desk) == Balance("shop", ())  # it is told all the same once it is there
-    assert not parts.balancing(desk.controller).states
+    harness.wait(30.0)
+    assert settled(harness) == Balance("shop", ())  # it is told all the same once it is there
+    assert not parts.balancing(harness.controller).states
 
 
 def test_weights_follow_the_cpu_where_they_count() -> None:
     """Given 1,000 and 250 MHz, then the smaller weighs a quarter; where the balancer does not weigh, both weigh 1."""
     for distribution, expected in ((Distribution.WEIGHTED, [1.0, 0.25]), (Distribution.ROUND_ROBIN, [1.0, 1.0])):
-        desk = desk_of(shop(serving=replace(SERVING, distribution=distribution)))
-        give(desk, "shop#1", 250.2)
-        assert [backend.weight for backend in settled(desk).backends] == expected
+        harness = harness_of(shop(serving=replace(SERVING, distribution=distribution)))
+        give(harness, "shop#1", 250.2)
+        assert [backend.weight for backend in settled(harness).backends] == expected
 
 
-def give(desk: ControllerHarness, vm: str, cpu_mhz: float) -> None:
+def give(harness: ControllerHarness, vm: str, cpu_mhz: float) -> None:
     """Another allotment of CPU for an instance."""
-    entry = desk.controller.cluster.active[vm]
+    entry = harness.controller.cluster.active[vm]
     node = entry.allotments[0].node
-    desk.controller.cluster.set_allotments(entry, (Allotment(node, cpu_mhz),))
-    desk.controller.unit_of_work.change(entry)
-    desk.report(node)
+    harness.controller.cluster.set_allotments(entry, (Allotment(node, cpu_mhz),))
+    harness.controller.unit_of_work.change(entry)
+    harness.report(node)
 
 
 def test_a_weight_that_hardly_changes_is_not_told() -> None:
-    desk = desk_of(shop(serving=replace(SERVING, distribution=Distribution.WEIGHTED)))
-    give(desk, "shop#1", 500.0)
-    settled(desk)
-    give(desk, "shop#1", 501.0)
-    assert desk.balances == []
-    give(desk, "shop#1", 510.0)
-    assert [backend.weight for backend in settled(desk).backends] == [1.0, 131 / 256]
+    harness = harness_of(shop(serving=replace(SERVING, distribution=Distribution.WEIGHTED)))
+    give(harness, "shop#1", 500.0)
+    settled(harness)
+    give(harness, "shop#1", 501.0)
+    assert harness.balances == []
+    give(harness, "shop#1", 510.0)
+    assert [backend.weight for backend in settled(harness).backends] == [1.0, 131 / 256]
 
 
 def test_limits_come_from_the_model_as_soon_as_it_knows_enough() -> None:
     """Given 20 Mcycles a request, 1,000 MHz an instance and a goal of 0.5 s, then 24 of the 25 requests that can be
     answered in it are let in to each instance and one waits for each."""
-    desk = desk_of(shop(flows=(Flow("browse", mean_s=0.5, work_mcycles=20.0),)), BalancerSettings("test"))
-    assert settled(desk).limits == Limits()
-    measured(desk, 1, 10.0)
-    assert settled(desk).limits == Limits(24, 2)
+    harness = harness_of(shop(flows=(Flow("browse", mean_s=0.5, work_mcycles=20.0),)), BalancerSettings("test"))
+    assert settled(harness).limits == Limits()
+    measured(harness, 1, 10.0)
+    assert settled(harness).limits == Limits(24, 2)
 
 
 def test_limits_of_the_file_come_before_those_of_the_model() -> None:
     flows = (Flow("browse", mean_s=0.5, work_mcycles=20.0),)
-    desk = desk_of(shop(flows=flows, serving=replace(SERVING, instance_max=5)), BalancerSettings("test"))
-    settled(desk)
-    measured(desk, 1, 10.0)
-    assert settled(desk).limits == Limits(None, 2)
+    harness = harness_of(shop(flows=flows, serving=replace(SERVING, instance_max=5)), BalancerSettings("test"))
+    settled(harness)
+    measured(harness, 1, 10.0)
+    assert settled(harness).limits == Limits(None, 2)
 
 
 def test_no_limits_while_the_work_of_a_request_is_not_known() -> None:
-    desk = desk_of(shop(flows=(Flow("browse", mean_s=0.5),)), BalancerSettings("test"))
-    measured(desk, 1, 10.0)
-    assert settled(desk).limits == Limits()
+    harness = harness_of(shop(flows=(Flow("browse", mean_s=0.5),)), BalancerSettings("test"))
+    measured(harness, 1, 10.0)
+    assert settled(harness).limits == Limits()
 
 
 def test_limits_that_hardly_change_are_not_told() -> None:
@@ -275,21 +275,23 @@ def test_limits_that_hardly_change_are_not_told() -> None:
 @pytest.mark.full
 def test_everything_is_told_again_in_turns() -> None:
     """Given forty applications and a period of 5 s, then each is told again every 5 s, and not all at one instant."""
-    desk = ControllerHarness(NODES, balancer=BalancerSettings("test", retell_s=5.0), web_adjust_s=1e6).lead()
+    harness = ControllerHarness(NODES, balancer=BalancerSettings("test", retell_s=5.0), web_adjust_s=1e6).lead()
     names = [f"app{index}" for index in range(40)]
     for name in names:
-        desk.ask(SubmitWeb(name, WebApp(name, (), 10, max_mhz=10.0, min_instances=0, max_instances=1, serving=SERVING)))
+        harness.ask(
+            SubmitWeb(name, WebApp(name, (), 10, max_mhz=10.0, min_instances=0, max_instances=1, serving=SERVING))
+        )
     times: dict[str, list[float]] = {name: [] for name in names}
     most = 0
-    end_s = desk.now_s + 60.0
-    while desk.now_s < end_s:
-        balances, desk.balances = desk.balances, []
-        most = max(most, len(balances)) if desk.now_s > end_s - 50.0 else 0
+    end_s = harness.now_s + 60.0
+    while harness.now_s < end_s:
+        balances, harness.balances = harness.balances, []
+        most = max(most, len(balances)) if harness.now_s > end_s - 50.0 else 0
         for balance in balances:
-            times[balance.app].append(desk.now_s)
-            desk.feed(Balanced(balance.app, True))
-        desk.now_s = min(desk.timers["balance"], end_s)
-        desk.settle()
+            times[balance.app].append(harness.now_s)
+            harness.feed(Balanced(balance.app, True))
+        harness.now_s = min(harness.timers["balance"], end_s)
+        harness.settle()
     gaps = [b - a for told in times.values() for a, b in pairwise(told[1:])]
     assert all(len(told) in (12, 13, 14) for told in times.values())
     assert max(abs(gap - 5.0) for gap in gaps) < 1e-6
@@ -298,14 +300,14 @@ def test_everything_is_told_again_in_turns() -> None:
 
 def test_a_balancer_that_is_back_is_told_within_half_a_minute() -> None:
     """Given one that could not be reached for an hour, then it is tried again every 30 s at the latest."""
-    desk = desk_of(shop(), BalancerSettings("test"))
+    harness = harness_of(shop(), BalancerSettings("test"))
     for _ in range(720):
-        if desk.balances:
-            desk.balances.clear()
-            desk.feed(Balanced("shop", False, (), "no way there"))
-        desk.wait(5.0, NODES)
+        if harness.balances:
+            harness.balances.clear()
+            harness.feed(Balanced("shop", False, (), "no way there"))
+        harness.wait(5.0, NODES)
     waited_s = 0.0
-    while not desk.balances:
-        desk.wait(5.0, NODES)
+    while not harness.balances:
+        harness.wait(5.0, NODES)
         waited_s += 5.0
     assert waited_s <= 30.0

@@ -22,124 +22,124 @@ FLOW = Flow("browse", mean_s=0.2, work_mcycles=10.0, t_min_s=0.01, model=ModelFo
 
 def led(policy: str = "apc", most_mhz: float = 4000.0, **settings: Any) -> ControllerHarness:
     """A job with a goal and an application of one instance on one node, after a cycle's decision."""
-    desk = ControllerHarness(("n1",), placement=PolicyChoice(policy), **settings).lead()
+    harness = ControllerHarness(("n1",), placement=PolicyChoice(policy), **settings).lead()
     stages = (Stage(4e6, most_mhz, memory_mib=500),)
-    goal_s = desk.now_s + 3_600.0
-    assert desk.ask(SubmitJob("j", Job("late", stages, desired_start_s=desk.now_s, goal_s=goal_s, vcpus=4))).done
-    desk.obey()
+    goal_s = harness.now_s + 3_600.0
+    assert harness.ask(SubmitJob("j", Job("late", stages, desired_start_s=harness.now_s, goal_s=goal_s, vcpus=4))).done
+    harness.obey()
     app = WebApp("shop", (FLOW,), 500, max_mhz=most_mhz, min_instances=1, max_instances=1, vcpus=4)
-    assert desk.ask(SubmitWeb("s", app)).done
-    desk.obey()
-    asked(desk, 20)
-    desk.wait(901.0, ("n1",))
-    desk.obey()
-    return desk
+    assert harness.ask(SubmitWeb("s", app)).done
+    harness.obey()
+    asked(harness, 20)
+    harness.wait(901.0, ("n1",))
+    harness.obey()
+    return harness
 
 
-def asked(desk: ControllerHarness, per_s: int, seq: int | None = None) -> None:
+def asked(harness: ControllerHarness, per_s: int, seq: int | None = None) -> None:
     """Somebody measures a minute with so many requests a second."""
     sample = FlowSample("browse", 60.0, offered=60 * per_s, served=60 * per_s, mean_s=0.1)
-    report = WebReport("shop", int(desk.now_s) if seq is None else seq, desk.now_s, (sample,))
-    desk.feed(fx.Received(None, topology.web_user("shop"), report))
+    report = WebReport("shop", int(harness.now_s) if seq is None else seq, harness.now_s, (sample,))
+    harness.feed(fx.Received(None, topology.web_user("shop"), report))
 
 
-def mhz(desk: ControllerHarness) -> tuple[float, float]:
+def mhz(harness: ControllerHarness) -> tuple[float, float]:
     """What the application and the job are to have."""
-    jobs = desk.controller.cluster.active
+    jobs = harness.controller.cluster.active
     return tuple(jobs[name].allotments[0].cpu_mhz for name in ("shop#0", "late"))  # type: ignore[return-value]
 
 
-def decisions(desk: ControllerHarness) -> int:
-    return desk.controller.deciding.decisions
+def decisions(harness: ControllerHarness) -> int:
+    return harness.controller.deciding.decisions
 
 
 @pytest.fixture
-def desk() -> ControllerHarness:
+def harness() -> ControllerHarness:
     return led()
 
 
-def test_what_an_application_needs_more_of_is_taken_from_the_jobs_beside_it(desk: ControllerHarness) -> None:
+def test_what_an_application_needs_more_of_is_taken_from_the_jobs_beside_it(harness: ControllerHarness) -> None:
     """Within `web_adjust_s`, long before the next cycle; as a decision that says why."""
-    before, count = mhz(desk), decisions(desk)
-    asked(desk, 100)
-    desk.wait(ADJUST_S + 1.0, ("n1",))
-    after = mhz(desk)
+    before, count = mhz(harness), decisions(harness)
+    asked(harness, 100)
+    harness.wait(ADJUST_S + 1.0, ("n1",))
+    after = mhz(harness)
     assert after[0] > before[0] + 100.0
     assert after[1] < before[1] - 100.0
     assert sum(after) <= 4000.0 * (1.0 + 1e-9)
-    assert decisions(desk) == count + 1
-    record = next(iter(desk.controller.deciding.history))
+    assert decisions(harness) == count + 1
+    record = next(iter(harness.controller.deciding.history))
     assert {change.kind for change in record.changes} == {ChangeKind.RESIZE}
     assert {change.reason.code for change in record.changes} == {ReasonCode.LOAD}
 
 
-def test_what_it_no_longer_needs_goes_back(desk: ControllerHarness) -> None:
-    asked(desk, 100)
-    desk.wait(ADJUST_S + 1.0, ("n1",))
-    desk.obey()
-    busy = mhz(desk)
+def test_what_it_no_longer_needs_goes_back(harness: ControllerHarness) -> None:
+    asked(harness, 100)
+    harness.wait(ADJUST_S + 1.0, ("n1",))
+    harness.obey()
+    busy = mhz(harness)
     for _ in range(40):
-        asked(desk, 5)
-        desk.wait(60.0, ("n1",))
-        desk.obey()
-    assert mhz(desk)[1] > busy[1] + 100.0
+        asked(harness, 5)
+        harness.wait(60.0, ("n1",))
+        harness.obey()
+    assert mhz(harness)[1] > busy[1] + 100.0
 
 
-def test_nothing_is_changed_while_nothing_has(desk: ControllerHarness) -> None:
-    asked(desk, 20)
-    desk.wait(3 * ADJUST_S, ("n1",))
-    desk.obey()
-    before, count = mhz(desk), decisions(desk)
+def test_nothing_is_changed_while_nothing_has(harness: ControllerHarness) -> None:
+    asked(harness, 20)
+    harness.wait(3 * ADJUST_S, ("n1",))
+    harness.obey()
+    before, count = mhz(harness), decisions(harness)
     for _ in range(5):
-        asked(desk, 20)
-        desk.wait(ADJUST_S, ("n1",))
-    assert mhz(desk) == before
-    assert decisions(desk) == count
+        asked(harness, 20)
+        harness.wait(ADJUST_S, ("n1",))
+    assert mhz(harness) == before
+    assert decisions(harness) == count
 
 
 def test_a_policy_that_does_not_share_by_utility_is_left_alone() -> None:
-    desk = led("first-fit", 2000.0)
-    before = mhz(desk)
-    asked(desk, 100)
-    desk.wait(2 * ADJUST_S, ("n1",))
-    assert mhz(desk) == before
+    harness = led("first-fit", 2000.0)
+    before = mhz(harness)
+    asked(harness, 100)
+    harness.wait(2 * ADJUST_S, ("n1",))
+    assert mhz(harness) == before
 
 
 def test_where_decisions_only_advise_it_advises() -> None:
-    desk = led(most_mhz=3000.0, automation=Automation.ADVISE)
-    before, count = mhz(desk), decisions(desk)
-    asked(desk, 150)
-    desk.wait(ADJUST_S + 1.0, ("n1",))
-    assert mhz(desk) == before
-    assert decisions(desk) == count + 1
-    assert {change.kind for change in next(iter(desk.controller.deciding.history)).held} == {ChangeKind.RESIZE}
+    harness = led(most_mhz=3000.0, automation=Automation.ADVISE)
+    before, count = mhz(harness), decisions(harness)
+    asked(harness, 150)
+    harness.wait(ADJUST_S + 1.0, ("n1",))
+    assert mhz(harness) == before
+    assert decisions(harness) == count + 1
+    assert {change.kind for change in next(iter(harness.controller.deciding.history)).held} == {ChangeKind.RESIZE}
 
 
-def test_nothing_is_done_while_deciding_is_paused(desk: ControllerHarness) -> None:
-    desk.controller.deciding.enable(False, desk.now_s)
-    before = mhz(desk)
-    asked(desk, 100)
-    desk.wait(2 * ADJUST_S, ("n1",))
-    assert mhz(desk) == before
+def test_nothing_is_done_while_deciding_is_paused(harness: ControllerHarness) -> None:
+    harness.controller.deciding.enable(False, harness.now_s)
+    before = mhz(harness)
+    asked(harness, 100)
+    harness.wait(2 * ADJUST_S, ("n1",))
+    assert mhz(harness) == before
 
 
 def test_a_job_that_waits_is_started_in_the_room_that_is_made_although_no_job_runs() -> None:
     """Given an application that has all CPU, when a job comes and nothing with a goal runs, then it is started at once:
     both levels were so far down that their difference was lost in a float."""
-    desk = ControllerHarness(("n1",), placement=PolicyChoice("apc")).lead()
+    harness = ControllerHarness(("n1",), placement=PolicyChoice("apc")).lead()
     app = WebApp("shop", (FLOW,), 500, max_mhz=4_000.0, min_instances=1, max_instances=1, vcpus=4)
-    assert desk.ask(SubmitWeb("s", app)).done
-    desk.obey()
-    asked(desk, 20)
-    desk.wait(901.0, ("n1",))
-    desk.obey()
-    assert desk.controller.cluster.active["shop#0"].allotments[0].cpu_mhz == pytest.approx(4_000.0)
+    assert harness.ask(SubmitWeb("s", app)).done
+    harness.obey()
+    asked(harness, 20)
+    harness.wait(901.0, ("n1",))
+    harness.obey()
+    assert harness.controller.cluster.active["shop#0"].allotments[0].cpu_mhz == pytest.approx(4_000.0)
     stages = (Stage(4e6, 4_000.0, memory_mib=500),)
-    assert desk.ask(
-        SubmitJob("j", Job("late", stages, desired_start_s=desk.now_s, goal_s=desk.now_s + 3_600.0, vcpus=4))
+    assert harness.ask(
+        SubmitJob("j", Job("late", stages, desired_start_s=harness.now_s, goal_s=harness.now_s + 3_600.0, vcpus=4))
     ).done
-    desk.obey()
-    asked(desk, 20)
-    desk.wait(2 * ADJUST_S, ("n1",))
-    desk.obey()
-    assert desk.controller.cluster.active["late"].phase is JobPhase.RUNNING
+    harness.obey()
+    asked(harness, 20)
+    harness.wait(2 * ADJUST_S, ("n1",))
+    harness.obey()
+    assert harness.controller.cluster.active["late"].phase is JobPhase.RUNNING

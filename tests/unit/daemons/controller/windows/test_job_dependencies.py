@@ -27,14 +27,14 @@ def free(**fields: Any) -> dict[str, Any]:
 def test_unknown_predecessors_are_refused() -> None:
     """Given a job after one that was never submitted, then it is refused and nearest names are told; so is one after a
     job that will never be completed. Nobody can wait in a circle."""
-    desk = WindowHarness()
-    desk.lead()
-    desk.submit("first", **free())
-    desk.submit("gone", **free())
-    desk.cancel("gone")
+    harness = WindowHarness()
+    harness.lead()
+    harness.submit("first", **free())
+    harness.submit("gone", **free())
+    harness.cancel("gone")
 
-    unknown = desk.submit("second", **free(after=("frist",)))
-    over = desk.submit("second", **free(after=("gone",)))
+    unknown = harness.submit("second", **free(after=("frist",)))
+    over = harness.submit("second", **free(after=("gone",)))
 
     assert (unknown.code, over.code) == ("unknown-job", "job-over")
     assert "'first'" in unknown.detail
@@ -44,79 +44,79 @@ def test_unknown_predecessors_are_refused() -> None:
 
 def test_a_blocked_job_is_not_offered_to_placement() -> None:
     """Given a job after a running one, then no policy sees it, nothing is started, and its view says what it awaits."""
-    desk = WindowHarness()
-    desk.lead()
-    desk.submit("first", **free())
-    desk.submit("second", **free(after=("first",)))
-    desk.pass_time(HOUR_S)
+    harness = WindowHarness()
+    harness.lead()
+    harness.submit("first", **free())
+    harness.submit("second", **free(after=("first",)))
+    harness.pass_time(HOUR_S)
 
-    row = desk.ask(Query("q", "job", "second")).data["job"]
+    row = harness.ask(Query("q", "job", "second")).data["job"]
 
-    assert "second" not in desk.controller.deciding.builder.build(desk.now_s).workloads.names
-    assert desk.phase("second") == "waiting"
+    assert "second" not in harness.controller.deciding.builder.build(harness.now_s).workloads.names
+    assert harness.phase("second") == "waiting"
     assert (row["waits_for"]["code"], row["waits_for"]["text"]) == ("after", "after first")
 
 
 def test_the_last_completion_releases_it_at_once() -> None:
     """Given a job after two, then it is started in the instant in which the second of them is completed."""
-    desk = WindowHarness()
-    desk.lead()
-    desk.submit("a", **free())
-    desk.submit("b", **free())
-    desk.submit("both", **free(after=("a", "b")))
-    desk.obey()
-    desk.report("n1")
-    desk.finish("a")
-    assert desk.phase("both") == "waiting"
+    harness = WindowHarness()
+    harness.lead()
+    harness.submit("a", **free())
+    harness.submit("b", **free())
+    harness.submit("both", **free(after=("a", "b")))
+    harness.obey()
+    harness.report("n1")
+    harness.finish("a")
+    assert harness.phase("both") == "waiting"
 
-    desk.finish("b")
+    harness.finish("b")
 
-    assert desk.phase("both") == "running"
-    assert desk.told("job-released") == ["after b"]
+    assert harness.phase("both") == "running"
+    assert harness.told("job-released") == ["after b"]
 
 
 def test_one_after_a_completed_job_does_not_wait() -> None:
     """Given a job that names a completed one, then it is started like any other."""
-    desk = WindowHarness()
-    desk.lead()
-    desk.submit("a", **free())
-    desk.obey()
-    desk.finish("a")
-    desk.submit("b", **free(after=("a",)))
+    harness = WindowHarness()
+    harness.lead()
+    harness.submit("a", **free())
+    harness.obey()
+    harness.finish("a")
+    harness.submit("b", **free(after=("a",)))
 
-    assert desk.phase("b") == "running"
+    assert harness.phase("b") == "running"
 
 
 def test_a_cancelled_predecessor_holds_it_for_ever_and_tells() -> None:
     """Given a chain whose first job is cancelled, then the second stays blocked, with an event and an alarm, until
     it is cancelled too."""
-    desk = WindowHarness()
-    desk.lead()
-    desk.submit("a", **free())
-    desk.submit("b", **free(after=("a",)))
-    desk.submit("c", **free(after=("b",)))
-    desk.cancel("a")
-    desk.pass_time(HOUR_S)
+    harness = WindowHarness()
+    harness.lead()
+    harness.submit("a", **free())
+    harness.submit("b", **free(after=("a",)))
+    harness.submit("c", **free(after=("b",)))
+    harness.cancel("a")
+    harness.pass_time(HOUR_S)
 
-    alarms = desk.ask(Query("q", "status")).data["alarms"]
+    alarms = harness.ask(Query("q", "status")).data["alarms"]
 
-    assert desk.told("job-waits-for-ever") == ["job 'a', which it waits for, is cancelled"]
+    assert harness.told("job-waits-for-ever") == ["job 'a', which it waits for, is cancelled"]
     assert [(alarm["what"], alarm["subject"]) for alarm in alarms] == [("job-waits-for-ever", "b")]
-    assert desk.phase("b") == desk.phase("c") == "waiting"
-    desk.cancel("b")
-    assert len(desk.told("job-waits-for-ever")) == 2
+    assert harness.phase("b") == harness.phase("c") == "waiting"
+    harness.cancel("b")
+    assert len(harness.told("job-waits-for-ever")) == 2
 
 
 def test_a_successor_controller_knows_who_waits() -> None:
     """Given a controller that is replaced while a job waits, then the next one releases it."""
-    desk = WindowHarness()
-    desk.lead()
-    desk.submit("a", **free())
-    desk.submit("b", **free(after=("a",)))
-    desk.obey()
-    later = WindowHarness(store=desk.store)
-    later.now_s, later.vms, later.boots = 60.0, desk.vms, desk.boots
-    later.seqs = {name: seq + 10 for name, seq in desk.seqs.items()}
+    harness = WindowHarness()
+    harness.lead()
+    harness.submit("a", **free())
+    harness.submit("b", **free(after=("a",)))
+    harness.obey()
+    later = WindowHarness(store=harness.store)
+    later.now_s, later.vms, later.boots = 60.0, harness.vms, harness.boots
+    later.seqs = {name: seq + 10 for name, seq in harness.seqs.items()}
     later.lead()
     assert later.phase("b") == "waiting"
 
@@ -127,47 +127,47 @@ def test_a_successor_controller_knows_who_waits() -> None:
 
 def test_a_predecessor_that_is_lost_is_awaited_again() -> None:
     """Given a running predecessor whose node is proven off, then its successor goes on waiting for its next attempt."""
-    desk = WindowHarness()
-    desk.lead()
-    desk.submit("a", **free())
-    desk.submit("b", **free(after=("a",)))
-    desk.obey()
-    node = desk.controller.cluster.jobs["a"].allotments[0].node
-    desk.wait(20.0, [name for name in desk.nodes if name != node])
-    desk.vms[node] = {}
-    desk.ask(ConfirmOff("off", node))
-    desk.obey()
+    harness = WindowHarness()
+    harness.lead()
+    harness.submit("a", **free())
+    harness.submit("b", **free(after=("a",)))
+    harness.obey()
+    node = harness.controller.cluster.jobs["a"].allotments[0].node
+    harness.wait(20.0, [name for name in harness.nodes if name != node])
+    harness.vms[node] = {}
+    harness.ask(ConfirmOff("off", node))
+    harness.obey()
 
-    assert desk.phase("b") == "waiting"
-    desk.finish("a")
-    assert desk.phase("b") == "running"
+    assert harness.phase("b") == "waiting"
+    harness.finish("a")
+    assert harness.phase("b") == "running"
 
 
 def test_releases_are_expected_one_after_the_other() -> None:
     """Given a chain of three hours and a diamond, then each is expected when the slowest before it can be done."""
-    desk = WindowHarness()
-    desk.lead()
-    desk.submit("a", **free())
-    desk.submit("b", **free(after=("a",), work=2 * WORK))
-    desk.submit("c", **free(after=("a",)))
-    desk.submit("d", **free(after=("b", "c")))
-    successors = parts.windows(desk.controller).successors
+    harness = WindowHarness()
+    harness.lead()
+    harness.submit("a", **free())
+    harness.submit("b", **free(after=("a",), work=2 * WORK))
+    harness.submit("c", **free(after=("a",)))
+    harness.submit("d", **free(after=("b", "c")))
+    successors = parts.windows(harness.controller).successors
 
-    releases = successors.releases_s(desk.now_s)
+    releases = successors.releases_s(harness.now_s)
 
     assert releases == {"b": HOUR_S, "c": HOUR_S, "d": 3 * HOUR_S}
 
 
 def test_what_is_never_released_is_not_expected() -> None:
     """Given a chain behind a cancelled job, then none of it is ever expected."""
-    desk = WindowHarness()
-    desk.lead()
-    desk.submit("a", **free())
-    desk.submit("b", **free(after=("a",)))
-    desk.submit("c", **free(after=("b",)))
-    desk.cancel("a")
+    harness = WindowHarness()
+    harness.lead()
+    harness.submit("a", **free())
+    harness.submit("b", **free(after=("a",)))
+    harness.submit("c", **free(after=("b",)))
+    harness.cancel("a")
 
-    releases = parts.windows(desk.controller).successors.releases_s(0.0)
+    releases = parts.windows(harness.controller).successors.releases_s(0.0)
 
     assert set(releases.values()) == {float("inf")}
 
@@ -189,13 +189,13 @@ def test_long_chains_are_walked() -> None:
 def test_a_blocked_job_counts_only_from_its_expected_release() -> None:
     """Given a job of a window after one of another kind that runs for two hours, then it is not in its queue, but among
     the arrivals of the interval in which it is expected, also when the controller changes."""
-    desk = WindowHarness()
-    desk.lead()
-    desk.submit("before", **free(work=2.1 * WORK))
-    desk.submit("own", after=("before",))
-    parts.windows(desk.controller).cycle(desk.now_s)
+    harness = WindowHarness()
+    harness.lead()
+    harness.submit("before", **free(work=2.1 * WORK))
+    harness.submit("own", after=("before",))
+    parts.windows(harness.controller).cycle(harness.now_s)
 
-    view = desk.view()
+    view = harness.view()
 
     assert view.jobs == 0
     assert view.arrivals[8, 0] == pytest.approx(1.25)
@@ -205,14 +205,14 @@ def test_a_blocked_job_counts_only_from_its_expected_release() -> None:
 def test_releases_stand_while_they_are_about_right() -> None:
     """Given a blocked job among many, then its release an interval later than expected changes no forecast, so that
     tables stay valid; its real release takes it out of them."""
-    desk = WindowHarness()
-    desk.lead()
+    harness = WindowHarness()
+    harness.lead()
     for _ in range(20):
-        desk.submit(work=1e8)
-    desk.submit("before", **free(work=2.1 * WORK))
-    desk.submit("own", after=("before",))
-    desk.pass_time(900.0)
-    first = desk.window.releases
-    desk.pass_time(900.0)
+        harness.submit(work=1e8)
+    harness.submit("before", **free(work=2.1 * WORK))
+    harness.submit("own", after=("before",))
+    harness.pass_time(900.0)
+    first = harness.window.releases
+    harness.pass_time(900.0)
 
-    assert desk.window.releases == first
+    assert harness.window.releases == first

@@ -40,53 +40,55 @@ def test_the_share_that_others_hold(size: JobSize, per_node: int, mhz: float, mi
 def test_jobs_with_goals_take_from_the_windows_nodes() -> None:
     """Given two nodes of four slots, three goal jobs on them and a stranger of half the memory of one, then the window
     has what is left of them; its own jobs take nothing from it."""
-    desk = WindowHarness(nodes=("n1", "n2"))
-    desk.nodes |= {name: Node(name, 4, 1000.0, memory_mib=4000) for name in desk.nodes}
-    desk.lead()
+    harness = WindowHarness(nodes=("n1", "n2"))
+    harness.nodes |= {name: Node(name, 4, 1000.0, memory_mib=4000) for name in harness.nodes}
+    harness.lead()
     for _ in range(2):
-        desk.submit()
-    desk.pass_time(1.0)
-    assert (desk.view().taken.tolist(), desk.view().nodes) == ([0.0, 0.0], 2)
+        harness.submit()
+    harness.pass_time(1.0)
+    assert (harness.view().taken.tolist(), harness.view().nodes) == ([0.0, 0.0], 2)
     for index in range(3):
-        desk.ask_job(job(f"goal{index}", goal_s=9e4))
-    desk.pass_time(1.0)
-    assert desk.view().taken.sum() == pytest.approx(0.75)
-    assert desk.view().nodes == 1
-    desk.vms["n2"]["other"] = VmStatus("other", VmState.RUNNING, memory_mib=2000, vcpus=1, cpu_mhz=1.0, managed=False)
-    desk.report("n2")
-    assert desk.view().taken[1] >= 0.5
+        harness.ask_job(job(f"goal{index}", goal_s=9e4))
+    harness.pass_time(1.0)
+    assert harness.view().taken.sum() == pytest.approx(0.75)
+    assert harness.view().nodes == 1
+    harness.vms["n2"]["other"] = VmStatus(
+        "other", VmState.RUNNING, memory_mib=2000, vcpus=1, cpu_mhz=1.0, managed=False
+    )
+    harness.report("n2")
+    assert harness.view().taken[1] >= 0.5
 
 
 def test_what_an_application_is_allotted_counts_used_or_not() -> None:
-    desk = WindowHarness(nodes=("n1", "n2", "n3"))
-    desk.lead()
-    desk.submit()
+    harness = WindowHarness(nodes=("n1", "n2", "n3"))
+    harness.lead()
+    harness.submit()
     flow = Flow("buy", mean_s=0.5, work_mcycles=20.0)
-    desk.ask(SubmitWeb("web", WebApp("shop", (flow,), 200, max_mhz=2000.0, max_instances=1, vcpus=2)))
-    desk.pass_time(1.0)
+    harness.ask(SubmitWeb("web", WebApp("shop", (flow,), 200, max_mhz=2000.0, max_instances=1, vcpus=2)))
+    harness.pass_time(1.0)
     given = [
         sum(each.cpu_mhz for each in replica.allotments)
-        for replica in desk.controller.cluster.replicas["shop"].values()
+        for replica in harness.controller.cluster.replicas["shop"].values()
     ]
-    assert desk.view().taken.sum() == pytest.approx(sum(given) / 4000.0)
+    assert harness.view().taken.sum() == pytest.approx(sum(given) / 4000.0)
     assert given == [2000.0]
 
 
 def test_jobs_of_other_windows_are_no_others() -> None:
     """Given a job in each of two windows, then neither takes from the other's nodes: they are shared by the broker."""
     day = night()
-    desk = WindowHarness(day, type(day)("day", "day", day.periods, arrivals_per_day=6.0, service_s=600.0))
-    desk.lead()
-    desk.submit()
-    desk.ask_job(job("d", queue="day"))
-    desk.pass_time(1.0)
-    views = desk.controller.deciding.builder.build(desk.now_s).windows
+    harness = WindowHarness(day, type(day)("day", "day", day.periods, arrivals_per_day=6.0, service_s=600.0))
+    harness.lead()
+    harness.submit()
+    harness.ask_job(job("d", queue="day"))
+    harness.pass_time(1.0)
+    views = harness.controller.deciding.builder.build(harness.now_s).windows
     assert [view.taken.tolist() for view in views] == [[0.0, 0.0], [0.0, 0.0]]
 
 
-def queued(desk: ControllerHarness) -> dict[str, bool]:
+def queued(harness: ControllerHarness) -> dict[str, bool]:
     """Jobs as policies see them: whether an open window's queue has them."""
-    work = desk.controller.deciding.builder.build(desk.now_s).workloads
+    work = harness.controller.deciding.builder.build(harness.now_s).workloads
     return dict(zip(work.names, work.queued.tolist(), strict=True))
 
 
@@ -94,16 +96,16 @@ def queued(desk: ControllerHarness) -> dict[str, bool]:
 def test_jobs_that_a_window_has_left_behind_are_its_own_no_more() -> None:
     """Given a job that is not done by noon, then it is of the queue until then, no more afterwards, when it takes from
     what the next period's jobs will have, and again from midnight on."""
-    desk = WindowHarness()
-    desk.lead()
-    desk.submit(work=1e9)
-    desk.ask_job(job("other", work=1e9))
-    desk.pass_time(HOUR_S)
-    assert queued(desk) == {"j1": True, "other": False}
-    desk.pass_time(12 * HOUR_S)
-    assert queued(desk) == {"j1": False, "other": False}
-    assert desk.view().opens_s > 0.0
-    assert desk.view().taken.sum() == pytest.approx(0.5)
-    desk.pass_time(12 * HOUR_S)
-    assert queued(desk) == {"j1": True, "other": False}
-    assert (desk.view().opens_s, desk.view().taken.sum()) == (0.0, pytest.approx(0.25))
+    harness = WindowHarness()
+    harness.lead()
+    harness.submit(work=1e9)
+    harness.ask_job(job("other", work=1e9))
+    harness.pass_time(HOUR_S)
+    assert queued(harness) == {"j1": True, "other": False}
+    harness.pass_time(12 * HOUR_S)
+    assert queued(harness) == {"j1": False, "other": False}
+    assert harness.view().opens_s > 0.0
+    assert harness.view().taken.sum() == pytest.approx(0.5)
+    harness.pass_time(12 * HOUR_S)
+    assert queued(harness) == {"j1": True, "other": False}
+    assert (harness.view().opens_s, harness.view().taken.sum()) == (0.0, pytest.approx(0.25))

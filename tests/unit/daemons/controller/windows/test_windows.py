@@ -26,11 +26,11 @@ def sized(jobs: int = 10, nodes: int = 2, wanted: int = 2, breach: tuple[float, 
     return WindowSize("night", jobs, nodes, wanted, breach, Reason(ReasonCode.PROMISE))
 
 
-def decide(desk: WindowHarness, size: WindowSize) -> None:
+def decide(harness: WindowHarness, size: WindowSize) -> None:
     """A decision gives the window a size."""
     decision = ProvisioningDecision((), Reason(ReasonCode.PROMISE), windows=(size,))
-    parts.windows(desk.controller).decided(decision, desk.now_s)
-    desk.report("n1")
+    parts.windows(harness.controller).decided(decision, harness.now_s)
+    harness.report("n1")
 
 
 # --- what policies see -----------------------------------------------------------------------------------------------
@@ -39,12 +39,12 @@ def decide(desk: WindowHarness, size: WindowSize) -> None:
 def test_policies_see_an_open_window() -> None:
     """Given a window of 12 hours with one declared arrival an hour, three jobs and two nodes of four slots, then its
     view has 48 intervals, a quarter of an arrival in each of the first 24, and all numbers of jobs and nodes."""
-    desk = WindowHarness()
-    desk.lead()
+    harness = WindowHarness()
+    harness.lead()
     for _ in range(3):
-        desk.submit()
+        harness.submit()
 
-    view = desk.view()
+    view = harness.view()
 
     assert (view.interval, view.intervals, view.interval_s, view.opens_s) == (0, 48, QUARTER_S, 0.0)
     assert view.arrivals[:, 0] == pytest.approx(np.repeat([0.25, 0.0], 24))
@@ -55,12 +55,12 @@ def test_policies_see_an_open_window() -> None:
 def test_the_interval_never_says_that_more_time_is_left() -> None:
     """Given moments within a period, then as many whole intervals are left as the view says, to within a hundredth;
     with less than one left it is the last."""
-    desk = WindowHarness()
-    desk.lead()
+    harness = WindowHarness()
+    harness.lead()
     left = []
     for hours in (0.0, 1.0, 1.01, 11.75, 11.9):
-        desk.now_s = hours * HOUR_S
-        view = desk.view()
+        harness.now_s = hours * HOUR_S
+        view = harness.view()
         left.append(view.intervals - view.interval)
 
     assert left == [48, 44, 43, 1, 0]
@@ -68,11 +68,11 @@ def test_the_interval_never_says_that_more_time_is_left() -> None:
 
 def test_a_window_is_seen_a_day_before_it_opens() -> None:
     """Given a window that is over until the next midnight, then its next period is seen with all its intervals."""
-    desk = WindowHarness()
-    desk.lead()
-    desk.pass_time(13 * HOUR_S)
+    harness = WindowHarness()
+    harness.lead()
+    harness.pass_time(13 * HOUR_S)
 
-    view = desk.view()
+    view = harness.view()
 
     assert (view.opens_s, view.interval, view.intervals) == (11 * HOUR_S, 0, 48)
     assert view.arrivals.sum() > 0.0
@@ -80,22 +80,22 @@ def test_a_window_is_seen_a_day_before_it_opens() -> None:
 
 def test_windows_that_open_later_are_not_seen() -> None:
     """Given a window of another day of the week, then policies are not shown it."""
-    desk = WindowHarness(night(times=("00:00", "06:00", "12:00")))
-    desk.lead()
-    desk.entry.change(opens_s=3 * DAY_S, submit_until_s=3.25 * DAY_S, deadline_s=3.5 * DAY_S)
+    harness = WindowHarness(night(times=("00:00", "06:00", "12:00")))
+    harness.lead()
+    harness.entry.change(opens_s=3 * DAY_S, submit_until_s=3.25 * DAY_S, deadline_s=3.5 * DAY_S)
 
-    assert desk.controller.deciding.builder.build(desk.now_s).windows == ()
+    assert harness.controller.deciding.builder.build(harness.now_s).windows == ()
 
 
 def test_nodes_are_worth_what_they_execute() -> None:
     """Given nodes of four, eight and no slots for its jobs, by cores and by memory, then the smaller of those that can
     hold a job is the reference, the larger is worth two, and the last nothing."""
-    desk = WindowHarness(nodes=("n1", "n2", "n3"))
-    desk.nodes |= {"n2": Node("n2", 8, 1000.0, memory_mib=16_000), "n3": Node("n3", 8, 1000.0, memory_mib=900)}
-    desk.lead()
-    desk.submit()
+    harness = WindowHarness(nodes=("n1", "n2", "n3"))
+    harness.nodes |= {"n2": Node("n2", 8, 1000.0, memory_mib=16_000), "n3": Node("n3", 8, 1000.0, memory_mib=900)}
+    harness.lead()
+    harness.submit()
 
-    view = desk.view()
+    view = harness.view()
 
     assert view.rate.tolist() == [1.0, 2.0, 0.0]
     assert (view.slots, view.nodes) == (4, 3)
@@ -103,35 +103,35 @@ def test_nodes_are_worth_what_they_execute() -> None:
 
 def test_faster_nodes_are_worth_more() -> None:
     """Given jobs that can use two GHz and nodes of one and of two, then the faster one is worth two."""
-    desk = WindowHarness()
-    desk.nodes["n2"] = Node("n2", 4, 2000.0, memory_mib=4000)
-    desk.lead()
-    desk.ask_job(Job("fast", (Stage(1e6, 2000.0, memory_mib=1000),), queue="night"))
+    harness = WindowHarness()
+    harness.nodes["n2"] = Node("n2", 4, 2000.0, memory_mib=4000)
+    harness.lead()
+    harness.ask_job(Job("fast", (Stage(1e6, 2000.0, memory_mib=1000),), queue="night"))
 
-    assert desk.view().rate.tolist() == [1.0, 2.0]
+    assert harness.view().rate.tolist() == [1.0, 2.0]
 
 
 def test_the_usual_size_of_jobs_stands_while_it_is_about_right() -> None:
     """Given jobs of which five fit a node, then a few slightly smaller ones change nothing, many larger ones do."""
-    desk = WindowHarness()
-    desk.nodes |= {name: Node(name, 8, 1000.0, memory_mib=5000) for name in desk.nodes}
-    desk.lead()
+    harness = WindowHarness()
+    harness.nodes |= {name: Node(name, 8, 1000.0, memory_mib=5000) for name in harness.nodes}
+    harness.lead()
     slots = []
     for count, memory_mib in ((5, 1000), (8, 910), (20, 2500)):
         for _ in range(count):
-            desk.submit(memory_mib=memory_mib)
-        slots.append(desk.view().slots)
+            harness.submit(memory_mib=memory_mib)
+        slots.append(harness.view().slots)
 
     assert slots == [5, 5, 2]
 
 
 def test_jobs_per_node_may_be_configured() -> None:
     """Given two jobs for each node, then that is what a node executes, whatever its cores."""
-    desk = WindowHarness(night(jobs_per_node=2))
-    desk.lead()
-    desk.submit()
+    harness = WindowHarness(night(jobs_per_node=2))
+    harness.lead()
+    harness.submit()
 
-    assert desk.view().slots == 2
+    assert harness.view().slots == 2
 
 
 # --- submitting ------------------------------------------------------------------------------------------------------
@@ -139,10 +139,10 @@ def test_jobs_per_node_may_be_configured() -> None:
 
 def test_an_unknown_queue_is_refused() -> None:
     """Given a job for a queue that no window has, then the refusal lists those there are."""
-    desk = WindowHarness()
-    desk.lead()
+    harness = WindowHarness()
+    harness.lead()
 
-    reply = desk.submit(queue="nigth")
+    reply = harness.submit(queue="nigth")
 
     assert (reply.done, reply.code) == (False, "unknown-queue")
     assert "'night'" in reply.detail
@@ -152,11 +152,11 @@ def test_an_unknown_queue_is_refused() -> None:
 @pytest.mark.parametrize("hour", [7.0, 13.0])
 def test_a_closed_queue_is_refused_with_its_opening(hour: float) -> None:
     """Given a job after the submission period or after the deadline, then the refusal says when it opens."""
-    desk = WindowHarness()
-    desk.lead()
-    desk.pass_time(hour * HOUR_S)
+    harness = WindowHarness()
+    harness.lead()
+    harness.pass_time(hour * HOUR_S)
 
-    reply = desk.submit()
+    reply = harness.submit()
 
     assert reply.code == "queue-closed"
     assert "1970-01-02 00:00 +0000 (UTC)" in reply.detail
@@ -167,18 +167,18 @@ def test_a_closed_queue_is_refused_with_its_opening(hour: float) -> None:
 
 def test_only_running_counts_as_service() -> None:
     """Given a job that waits for 20 minutes, runs for ten and is completed, then ten minutes at its speed count."""
-    desk = WindowHarness(nodes=("n1",))
-    desk.lead()
+    harness = WindowHarness(nodes=("n1",))
+    harness.lead()
     for index in range(4):
-        desk.submit(f"first{index}", memory_mib=900)
-    desk.obey()
-    desk.submit("late", memory_mib=900)
-    desk.pass_time(1200.0)
-    desk.finish("first0")
-    desk.pass_time(600.0)
-    desk.finish("late")
+        harness.submit(f"first{index}", memory_mib=900)
+    harness.obey()
+    harness.submit("late", memory_mib=900)
+    harness.pass_time(1200.0)
+    harness.finish("first0")
+    harness.pass_time(600.0)
+    harness.finish("late")
 
-    work = {round(served.finished_s): served.mcycles for served in desk.window.served}
+    work = {round(served.finished_s): served.mcycles for served in harness.window.served}
 
     assert work == {1200: 1200.0 * 1000.0, 1800: 600.0 * 1000.0}
 
@@ -187,111 +187,111 @@ def test_only_running_counts_as_service() -> None:
 def test_arrivals_are_counted_by_slot_and_kept_for_the_forecast() -> None:
     """Given jobs in the first and third hour, then after the deadline that day's counts are history, and the next
     forecast expects more in those hours than it did."""
-    desk = WindowHarness()
-    desk.lead()
-    before = desk.window.rates
+    harness = WindowHarness()
+    harness.lead()
+    before = harness.window.rates
     for _ in range(3):
-        desk.submit()
-    desk.pass_time(2 * HOUR_S + 60.0)
+        harness.submit()
+    harness.pass_time(2 * HOUR_S + 60.0)
     for _ in range(4):
-        desk.submit()
-    desk.pass_time(11 * HOUR_S)
+        harness.submit()
+    harness.pass_time(11 * HOUR_S)
 
-    day = desk.window.days[0]
+    day = harness.window.days[0]
 
     assert (day.counts[0], day.counts[8], sum(day.counts)) == (3, 4, 7)
     assert day.exposure == (1.0,) * 24
-    assert desk.window.opens_s == DAY_S
-    assert desk.window.rates[0] > before[0]
-    assert desk.window.rates[20] < before[20]
+    assert harness.window.opens_s == DAY_S
+    assert harness.window.rates[0] > before[0]
+    assert harness.window.rates[20] < before[20]
 
 
 def test_a_forecast_stands_for_its_period() -> None:
     """Given arrivals as expected, then forecast and view are the same until the deadline, so that tables stay valid."""
-    desk = WindowHarness()
-    desk.lead()
-    desk.submit("a", work=1e7)
-    desk.pass_time(QUARTER_S)
-    first = desk.view()
+    harness = WindowHarness()
+    harness.lead()
+    harness.submit("a", work=1e7)
+    harness.pass_time(QUARTER_S)
+    first = harness.view()
     for _ in range(5):
-        desk.pass_time(HOUR_S)
-        desk.submit(work=1e7)
+        harness.pass_time(HOUR_S)
+        harness.submit(work=1e7)
 
-    last = desk.view()
+    last = harness.view()
 
     assert last.arrivals.tolist() == first.arrivals.tolist()
     assert (last.service_s, last.slots) == (first.service_s, first.slots)
-    assert desk.told("forecast-left-band") == []
+    assert harness.told("forecast-left-band") == []
 
 
 @pytest.mark.full
 def test_more_arrivals_than_foreseen_raise_the_forecast() -> None:
     """Given 60 jobs where 0.25 were expected, then an event tells it, later intervals expect more, and some of the
     raise is remembered for the next day."""
-    desk = WindowHarness()
-    desk.lead()
+    harness = WindowHarness()
+    harness.lead()
     for _ in range(60):
-        desk.submit()
-    expected = desk.view().arrivals.sum()
-    desk.pass_time(QUARTER_S)
+        harness.submit()
+    expected = harness.view().arrivals.sum()
+    harness.pass_time(QUARTER_S)
 
-    told = desk.told("forecast-left-band")
-    raised = desk.view().arrivals.sum()
-    desk.pass_time(12 * HOUR_S)
+    told = harness.told("forecast-left-band")
+    raised = harness.view().arrivals.sum()
+    harness.pass_time(12 * HOUR_S)
 
     assert len(told) == 1
     assert told[0].startswith("60 jobs came in")
     assert raised > 10 * expected
-    assert 1.0 < desk.window.arrivals_margin <= 4.0
-    assert desk.window.arrivals_factor == 1.0
+    assert 1.0 < harness.window.arrivals_margin <= 4.0
+    assert harness.window.arrivals_factor == 1.0
 
 
 def test_a_margin_shrinks_while_forecasts_hold() -> None:
     """Given a remembered margin and a day without surprises, then half of it is left."""
-    desk = WindowHarness(night(arrivals_per_day=0.0))
-    desk.lead()
-    desk.entry.change(arrivals_margin=2.0, service_margin=1.03)
+    harness = WindowHarness(night(arrivals_per_day=0.0))
+    harness.lead()
+    harness.entry.change(arrivals_margin=2.0, service_margin=1.03)
 
-    desk.pass_time(12 * HOUR_S)
+    harness.pass_time(12 * HOUR_S)
 
-    assert (desk.window.arrivals_margin, desk.window.service_margin) == (1.5, 1.0)
+    assert (harness.window.arrivals_margin, harness.window.service_margin) == (1.5, 1.0)
 
 
 @pytest.mark.full
 def test_longer_jobs_than_foreseen_raise_the_service_time() -> None:
     """Given 16 jobs of two hours where ten minutes were always true, then an event tells it, and policies see a longer
     service time for the rest of the period."""
-    desk = WindowHarness(night(arrivals_per_day=60.0, jobs_per_node=8), nodes=("n1", "n2", "n3", "n4"))
-    desk.lead()
-    desk.entry.change(mcycles=6e5, mcycles_error=0.02, mcycles_cv=1.0)
+    harness = WindowHarness(night(arrivals_per_day=60.0, jobs_per_node=8), nodes=("n1", "n2", "n3", "n4"))
+    harness.lead()
+    harness.entry.change(mcycles=6e5, mcycles_error=0.02, mcycles_cv=1.0)
     for index in range(16):
-        desk.submit(f"j{index}", memory_mib=900)
-    desk.obey()
-    desk.pass_time(2 * HOUR_S - 60.0)
+        harness.submit(f"j{index}", memory_mib=900)
+    harness.obey()
+    harness.pass_time(2 * HOUR_S - 60.0)
     for index in range(16):
-        desk.finish(f"j{index}")
-    before_s = desk.view().service_s
-    desk.pass_time(QUARTER_S)
+        harness.finish(f"j{index}")
+    before_s = harness.view().service_s
+    harness.pass_time(QUARTER_S)
 
-    assert any("Mcycles" in told for told in desk.told("forecast-left-band"))
-    assert desk.view().service_s > 2.5 * before_s
+    assert any("Mcycles" in told for told in harness.told("forecast-left-band"))
+    assert harness.view().service_s > 2.5 * before_s
 
 
 def test_a_raised_service_time_is_lowered_when_short_jobs_follow() -> None:
     """Given a few long jobs in the morning, when many short ones have been done since, then what was raised is lowered
     again, and not below what was foreseen."""
-    desk = WindowHarness(night(arrivals_per_day=400.0, jobs_per_node=8), nodes=("n1", "n2", "n3", "n4"))
-    desk.lead()
-    desk.entry.change(mcycles=6e5, mcycles_error=0.1, mcycles_cv=1.0)
-    served = [ServedJob(desk.entry.record.opens_s + 60.0, 6e6, "", "") for _ in range(10)]
-    desk.entry.change(served=tuple(served))
-    desk.pass_time(QUARTER_S)
-    raised = desk.entry.record.service_factor
+    harness = WindowHarness(night(arrivals_per_day=400.0, jobs_per_node=8), nodes=("n1", "n2", "n3", "n4"))
+    harness.lead()
+    harness.entry.change(mcycles=6e5, mcycles_error=0.1, mcycles_cv=1.0)
+    served = [ServedJob(harness.entry.record.opens_s + 60.0, 6e6, "", "") for _ in range(10)]
+    harness.entry.change(served=tuple(served))
+    harness.pass_time(QUARTER_S)
+    raised = harness.entry.record.service_factor
     assert raised > 1.5
-    served += [ServedJob(desk.entry.record.opens_s + 120.0, 5e5, "", "") for _ in range(300)]
-    desk.entry.change(served=tuple(served))
-    desk.pass_time(QUARTER_S)
-    assert 1.0 <= desk.entry.record.service_factor < 0.8 * raised
+    served += [ServedJob(harness.entry.record.opens_s + 120.0, 5e5, "", "") for _ in range(300)]
+    harness.entry.change(served=tuple(served))
+    harness.pass_time(QUARTER_S)
+    assert 1.0 <= harness.entry.record.service_factor < 0.8 * raised
 
 
 # --- deadlines and promises ------------------------------------------------------------------------------------------
@@ -300,33 +300,33 @@ def test_a_raised_service_time_is_lowered_when_short_jobs_follow() -> None:
 @pytest.mark.full
 def test_a_missed_deadline_is_told_and_shown() -> None:
     """Given two jobs that are not done at the deadline, then an event and an alarm say so until the next deadline."""
-    desk = WindowHarness()
-    desk.lead()
-    desk.submit("a")
-    desk.submit("b")
-    desk.submit("c")
-    desk.pass_time(HOUR_S)
-    desk.finish("c")
-    desk.pass_time(11 * HOUR_S)
+    harness = WindowHarness()
+    harness.lead()
+    harness.submit("a")
+    harness.submit("b")
+    harness.submit("c")
+    harness.pass_time(HOUR_S)
+    harness.finish("c")
+    harness.pass_time(11 * HOUR_S)
 
-    assert desk.told("deadline-missed") == ["2 jobs were not done"]
-    alarms = desk.ask(Query("q", "status")).data["alarms"]
+    assert harness.told("deadline-missed") == ["2 jobs were not done"]
+    alarms = harness.ask(Query("q", "status")).data["alarms"]
     assert ("deadline-missed", "night") in {(alarm["what"], alarm["subject"]) for alarm in alarms}
-    desk.finish("a")
-    desk.finish("b")
-    desk.pass_time(24 * HOUR_S)
-    assert desk.window.missed == 0
+    harness.finish("a")
+    harness.finish("b")
+    harness.pass_time(24 * HOUR_S)
+    assert harness.window.missed == 0
 
 
 def test_a_controller_that_was_away_tells_what_was_missed() -> None:
     """Given a controller that leads again a day after the deadline, then it closes that period, tells the miss, and has
     the period of today."""
-    desk = WindowHarness()
-    desk.lead()
-    desk.submit("a")
-    desk.pass_time(HOUR_S)
-    later = WindowHarness(store=desk.store)
-    later.now_s, later.vms = 1.6 * DAY_S, desk.vms
+    harness = WindowHarness()
+    harness.lead()
+    harness.submit("a")
+    harness.pass_time(HOUR_S)
+    later = WindowHarness(store=harness.store)
+    later.now_s, later.vms = 1.6 * DAY_S, harness.vms
     later.lead()
 
     assert later.told("deadline-missed") == ["1 jobs were not done"]
@@ -336,36 +336,36 @@ def test_a_controller_that_was_away_tells_what_was_missed() -> None:
 def test_a_successor_counts_again() -> None:
     """Given a controller that is replaced within a period, then arrivals, service times, running work and the frozen
     forecast are those of the first."""
-    desk = WindowHarness()
-    desk.lead()
+    harness = WindowHarness()
+    harness.lead()
     for name in ("a", "b", "c"):
-        desk.submit(name)
-    desk.pass_time(1800.0)
-    desk.finish("a")
-    desk.report("n1")
-    later = WindowHarness(store=desk.store)
-    later.now_s, later.vms, later.boots = desk.now_s + 30.0, desk.vms, desk.boots
-    later.seqs = {name: seq + 10 for name, seq in desk.seqs.items()}
+        harness.submit(name)
+    harness.pass_time(1800.0)
+    harness.finish("a")
+    harness.report("n1")
+    later = WindowHarness(store=harness.store)
+    later.now_s, later.vms, later.boots = harness.now_s + 30.0, harness.vms, harness.boots
+    later.seqs = {name: seq + 10 for name, seq in harness.seqs.items()}
     later.lead()
     later.finish("b")
 
-    assert later.entry.counts == desk.entry.counts
-    assert later.window.rates == desk.window.rates
-    assert later.view().arrivals.tolist() == desk.view().arrivals.tolist()
+    assert later.entry.counts == harness.entry.counts
+    assert later.window.rates == harness.window.rates
+    assert later.view().arrivals.tolist() == harness.view().arrivals.tolist()
     assert [round(job.mcycles) for job in later.window.served] == [1_800_000, 1_830_000]
 
 
 def test_a_jump_of_the_clock_ends_periods() -> None:
     """Given a clock that jumps three days ahead, then the period of that day is there and one event tells the miss."""
-    desk = WindowHarness()
-    desk.lead()
-    desk.submit("a")
-    desk.now_s = 3.1 * DAY_S
-    desk.settle()
+    harness = WindowHarness()
+    harness.lead()
+    harness.submit("a")
+    harness.now_s = 3.1 * DAY_S
+    harness.settle()
 
-    assert desk.window.opens_s == 3 * DAY_S
-    assert desk.told("deadline-missed") == ["1 jobs were not done"]
-    assert desk.view().interval == 10
+    assert harness.window.opens_s == 3 * DAY_S
+    assert harness.told("deadline-missed") == ["1 jobs were not done"]
+    assert harness.view().interval == 10
 
 
 @pytest.mark.full
@@ -374,16 +374,16 @@ def test_a_day_of_25_hours() -> None:
     the hour that comes twice are remembered to have come twice."""
     day = datetime(2026, 10, 24, 22, tzinfo=UTC).timestamp()
     window = night(times=("00:00", "12:00", "00:00"), zone="Europe/Berlin")
-    desk = WindowHarness(window)
-    desk.now_s = day
-    desk.lead()
-    desk.submit("a")
-    intervals = desk.view().intervals
-    desk.pass_time(25 * HOUR_S)
+    harness = WindowHarness(window)
+    harness.now_s = day
+    harness.lead()
+    harness.submit("a")
+    intervals = harness.view().intervals
+    harness.pass_time(25 * HOUR_S)
 
-    assert (intervals, desk.view().intervals) == (100, 96)
-    assert desk.window.days[0].exposure == (*(1.0,) * 8, *(2.0,) * 4, *(1.0,) * 36)
-    assert desk.told("deadline-missed") == ["1 jobs were not done"]
+    assert (intervals, harness.view().intervals) == (100, 96)
+    assert harness.window.days[0].exposure == (*(1.0,) * 8, *(2.0,) * 4, *(1.0,) * 36)
+    assert harness.told("deadline-missed") == ["1 jobs were not done"]
 
 
 @pytest.mark.parametrize(
@@ -407,13 +407,13 @@ def test_what_endangers_a_promise(size: WindowSize, danger: float | None) -> Non
 def test_a_promise_in_danger_is_told_once_in_a_cycle() -> None:
     """Given decisions within one cycle whose largest size misses too often, also by the next controller, then it is
     told once, again in the next cycle, and its end too."""
-    desk = WindowHarness()
-    desk.lead()
-    decide(desk, sized())
-    decide(desk, sized())
-    assert len(desk.told("promise-in-danger")) == 1
+    harness = WindowHarness()
+    harness.lead()
+    decide(harness, sized())
+    decide(harness, sized())
+    assert len(harness.told("promise-in-danger")) == 1
 
-    later = WindowHarness(store=desk.store)
+    later = WindowHarness(store=harness.store)
     later.now_s = 60.0
     later.lead()
     decide(later, sized())
@@ -429,15 +429,15 @@ def test_a_promise_in_danger_is_told_once_in_a_cycle() -> None:
 def test_jobs_that_must_stay_are_fixed_while_they_run() -> None:
     """Given a window whose jobs cannot be suspended, then its running jobs are fixed in the snapshot, waiting ones and
     others are not."""
-    desk = WindowHarness(night(removal=Removal.WAIT), nodes=("n1",))
-    desk.lead()
+    harness = WindowHarness(night(removal=Removal.WAIT), nodes=("n1",))
+    harness.lead()
     for name in ("a", "b", "c", "d"):
-        desk.submit(name, memory_mib=900)
-    desk.obey()
-    desk.report("n1")
-    desk.submit("waits", memory_mib=900)
+        harness.submit(name, memory_mib=900)
+    harness.obey()
+    harness.report("n1")
+    harness.submit("waits", memory_mib=900)
 
-    work = desk.controller.deciding.builder.build(desk.now_s).workloads
+    work = harness.controller.deciding.builder.build(harness.now_s).workloads
     fixed = dict(zip(work.names, zip(work.state.tolist(), work.fixed.tolist(), strict=True), strict=True))
 
     assert fixed["a"] == (WorkloadState.RUNNING, True)
@@ -447,23 +447,23 @@ def test_jobs_that_must_stay_are_fixed_while_they_run() -> None:
 def test_cycles_are_counted_back_from_the_deadline() -> None:
     """Given a deadline that cycles from now on would miss by five minutes, then the next one comes earlier, so that
     all that follow leave whole intervals."""
-    desk = WindowHarness(night(times=("00:00", "06:00", "12:05")))
-    desk.lead()
+    harness = WindowHarness(night(times=("00:00", "06:00", "12:05")))
+    harness.lead()
 
-    assert desk.timers["decide"] == 300.0
-    desk.pass_time(300.0)
-    assert desk.timers["decide"] == 1200.0
+    assert harness.timers["decide"] == 300.0
+    harness.pass_time(300.0)
+    assert harness.timers["decide"] == 1200.0
 
 
 def test_the_view_shows_the_forecast() -> None:
     """Given a window with jobs, then the view has its period by local time, its arrivals with bands, its service time
     and what the last decision gave it."""
-    desk = WindowHarness()
-    desk.lead()
-    desk.submit("a")
-    decide(desk, sized())
+    harness = WindowHarness()
+    harness.lead()
+    harness.submit("a")
+    decide(harness, sized())
 
-    row = desk.ask(Query("q", "forecast")).data["windows"][0]
+    row = harness.ask(Query("q", "forecast")).data["windows"][0]
 
     assert row["period"]["deadline_local"] == "1970-01-01 12:00 +0000"
     assert (row["jobs"], row["arrivals"]["counted"], row["arrivals"]["left_expected"]) == (1, 1, pytest.approx(6.0))
@@ -474,4 +474,4 @@ def test_the_view_shows_the_forecast() -> None:
     assert row["service"]["mean_s"] == 600.0
     assert row["service"]["low_s"] < 600.0 < row["service"]["high_s"]
     assert row["breach"] == [{"nodes": 1, "breach": 0.5}, {"nodes": 2, "breach": 0.2}]
-    assert desk.ask(Query("r", "forecast", "other")).data["windows"] == []
+    assert harness.ask(Query("r", "forecast", "other")).data["windows"] == []
