@@ -47,8 +47,8 @@ ANSWER_S = 5.0
 
 
 class SimulatedClient:
-    """A `Harness` over the bus of a closed loop, by the simulator's clock put forward by `ahead_s`. `away`: why nobody
-    answers."""
+    """A `ControllerClient` over the bus of a closed loop, by the simulator's clock put forward by `ahead_s`. `away`:
+    why nobody answers."""
 
     own = OWN
 

@@ -22,7 +22,7 @@ ACME, OTHER = Account("acme", Role.OWNER), Account("other", Role.OWNER)
 
 
 class Counter:
-    """A harness that counts what it is asked. `now`: its clock; `wait_s`: how long each answer takes, really."""
+    """A client that counts what it is asked. `now`: its clock; `wait_s`: how long each answer takes, really."""
 
     own = "portal.p"
 

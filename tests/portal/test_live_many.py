@@ -19,7 +19,7 @@ JANE, ACME = Account("jane", Role.PROVIDER), Account("acme", Role.OWNER)
 
 
 class Full:
-    """A harness that refuses more than `most` rows. `now`: its clock; `took_s`: how long an answer takes by it."""
+    """A client that refuses more than `most` rows. `now`: its clock; `took_s`: how long an answer takes by it."""
 
     own = "portal.p"
 

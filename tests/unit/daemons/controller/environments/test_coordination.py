@@ -1,4 +1,4 @@
-"""Coordination live: the paper's order of events, with a controller on a harness."""
+"""Coordination live: the paper's order of events, with one controller core."""
 
 from __future__ import annotations
 

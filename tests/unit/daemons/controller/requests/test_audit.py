@@ -39,7 +39,7 @@ class AuditHarness(ControllerHarness):
     """Keeps the records."""
 
     def carry(self, effects: list[fx.Effect]) -> None:
-        """As every harness."""
+        """As any harness does, and keep what was audited."""
         self.kinds: list[type] = [*getattr(self, "kinds", ()), *map(type, effects)]
         self.audits: list[Audited] = [*getattr(self, "audits", ()), *(e for e in effects if isinstance(e, Audited))]
         super().carry(effects)

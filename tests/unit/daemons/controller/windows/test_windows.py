@@ -308,7 +308,7 @@ def history(harness: WindowHarness, long_s: float, jobs: int = 200) -> None:
     harness.entry.change(served=served)
 
 
-def harness(**fields: object) -> WindowHarness:
+def window(**fields: object) -> WindowHarness:
     harness = WindowHarness(night(**fields))
     harness.lead()
     return harness
@@ -317,7 +317,7 @@ def harness(**fields: object) -> WindowHarness:
 def test_run_times_that_vary_more_have_phases() -> None:
     """Given a history of short and long jobs, then policies see the phases of service times, whose mean is the one that
     is counted on, and what run times alone miss."""
-    harness = harness(confidence=0.9)
+    harness = window(confidence=0.9)
     history(harness, 7_200.0)
     view = harness.view()
     phases = Phases(tuple(view.phase_rates.tolist()), tuple(view.phase_goes.tolist()))
@@ -328,7 +328,7 @@ def test_run_times_that_vary_more_have_phases() -> None:
 
 @pytest.mark.parametrize(("model", "long_s", "phased"), [("auto", 300.0, False), ("exponential", 7_200.0, False)])
 def test_others_are_taken_for_exponential(model: str, long_s: float, phased: bool) -> None:
-    harness = harness(service=ServiceModel(model))
+    harness = window(service=ServiceModel(model))
     history(harness, long_s)
     view = harness.view()
     assert (len(view.phase_rates) > 0, view.unavoidable > 0.0) == (phased, phased)
@@ -336,7 +336,7 @@ def test_others_are_taken_for_exponential(model: str, long_s: float, phased: boo
 
 def test_phases_may_be_asked_for() -> None:
     """Also of what looks like an exponential; of too few jobs there are none."""
-    harness = harness(service=ServiceModel.PHASES)
+    harness = window(service=ServiceModel.PHASES)
     history(harness, 300.0)
     assert len(harness.view().phase_rates) > 0
     few = harness(service=ServiceModel.PHASES)
@@ -346,7 +346,7 @@ def test_phases_may_be_asked_for() -> None:
 
 def test_phases_stand_for_a_period() -> None:
     """What is learnt in a period changes the next one's, so that tables stay valid."""
-    harness = harness()
+    harness = window()
     history(harness, 7_200.0)
     before = harness.view().phase_goes
     served = harness.entry.record.served
@@ -357,7 +357,7 @@ def test_phases_stand_for_a_period() -> None:
 
 def test_phases_are_found_within_the_first_period() -> None:
     """Where nothing was known before, as soon as enough is, and then they stand."""
-    harness = harness()
+    harness = window()
     assert len(harness.view().phase_rates) == 0
     history(harness, 7_200.0)
     now = [ServedJob(harness.now_s + 1.0, each.mcycles, "", "") for each in harness.window.served]
@@ -371,7 +371,7 @@ def test_phases_are_found_within_the_first_period() -> None:
 
 def test_what_running_jobs_have_had_is_seen() -> None:
     """Given a job that has run for an hour, then policies see that, and the danger has grown with it."""
-    harness = harness(confidence=0.9)
+    harness = window(confidence=0.9)
     history(harness, 7_200.0)
     harness.submit("a", work=2e7)
     harness.pass_time(QUARTER_S)
