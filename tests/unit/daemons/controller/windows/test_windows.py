@@ -339,7 +339,7 @@ def test_phases_may_be_asked_for() -> None:
     harness = window(service=ServiceModel.PHASES)
     history(harness, 300.0)
     assert len(harness.view().phase_rates) > 0
-    few = harness(service=ServiceModel.PHASES)
+    few = window(service=ServiceModel.PHASES)
     history(few, 300.0, jobs=10)
     assert len(few.view().phase_rates) == 0
 
