@@ -10,8 +10,9 @@ are used as they are, without an index.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -20,6 +21,7 @@ from shared.policy_api.snapshot import Floats, Ints, StageColumns, WorkloadColum
 
 Rows = Ints | slice
 ALL = slice(None)
+_LEAST_MCYCLES = 1e-9
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,3 +205,40 @@ def _seconds(work: Floats, mhz: Floats) -> Floats:
         np.divide(work, mhz, out=seconds, where=(work > 0.0) & (mhz > 0.0))
     seconds[(work > 0.0) & (mhz <= 0.0)] = np.inf
     return seconds
+
+
+def stage_work_left(work_mcycles: Sequence[float], done_mcycles: float, left_mcycles: float) -> list[float]:
+    """The work of the stages of one job that has done so much and has so much left, whatever it declared: what is not
+    done yet is as much more or less in each; beyond all of them the last one with work is longer. O(stages)."""
+    found, before, total = list(work_mcycles), 0.0, math.fsum(work_mcycles)
+    if done_mcycles >= total:
+        found[max(at for at, work in enumerate(found) if work > 0.0)] += done_mcycles + left_mcycles - total
+        return found
+    factor = left_mcycles / (total - done_mcycles)
+    for at, work in enumerate(work_mcycles):
+        rest = min(max(before + work - done_mcycles, 0.0), work)
+        found[at] = work - rest + rest * factor
+        before += work
+    return found
+
+
+def with_work_left(stages: JobStages, rows: Sequence[int], left_mcycles: Floats) -> JobStages:
+    """The same jobs, of which those in `rows` have so much left, float64[rows]: each as `stage_work_left` has it. A job
+    in `rows` has a stage with work. O(stages)."""
+    if not len(rows):
+        return stages
+    work, first = stages.work_mcycles, stages.first_stage
+    of = np.repeat(np.arange(len(stages)), np.diff(first))
+    ends = np.cumsum(work)
+    ends -= np.concatenate(([0.0], ends))[first[:-1]][of]
+    rest = np.clip(ends - stages.done_mcycles[of], 0.0, work)
+    declared, total = np.bincount(of, work, len(stages)), np.bincount(of, rest, len(stages))
+    mine, beyond = np.array(rows, dtype=np.int64), stages.done_mcycles >= declared
+    factor = np.ones(len(stages))
+    factor[mine] = np.where(beyond[mine], 1.0, left_mcycles / np.maximum(total[mine], _LEAST_MCYCLES))
+    found = work - rest + rest * factor[of]
+    last = np.full(len(stages), -1, dtype=np.int64)
+    np.maximum.at(last, of, np.where(work > 0.0, np.arange(len(work)), -1))
+    more = np.where(beyond[mine], stages.done_mcycles[mine] + left_mcycles - declared[mine], 0.0)
+    found[last[mine]] += more
+    return replace(stages, work_mcycles=found)

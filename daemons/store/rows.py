@@ -26,10 +26,10 @@ from daemons.values.records.cluster import (
     LoadingRecord,
     NodeRecord,
     OperationRecord,
-    OverrunRecord,
     PaceRecord,
     WebRecord,
     WindowRecord,
+    WorkRatioRecord,
 )
 from daemons.values.records.notifications import NotificationRecord
 from shared.base.errors import CodecError, ContractViolation
@@ -140,7 +140,7 @@ def _control(record: ControlRecord) -> Row:
     return {"name": record.key[1], "deciding": record.deciding}
 
 
-Named = WindowRecord | DurationRecord | LoadingRecord | PaceRecord | OverrunRecord | OperationRecord | AssuranceRecord
+Named = WindowRecord | DurationRecord | LoadingRecord | PaceRecord | WorkRatioRecord | OperationRecord | AssuranceRecord
 
 
 def _named(record: Named) -> Row:
@@ -156,7 +156,7 @@ KINDS: Mapping[str, RecordKind] = {
     "duration": RecordKind(DurationRecord, schema.durations, _named),
     "loading": RecordKind(LoadingRecord, schema.loadings, _named),
     "pace": RecordKind(PaceRecord, schema.paces, _named),
-    "overrun": RecordKind(OverrunRecord, schema.overruns, _named),
+    "work-ratio": RecordKind(WorkRatioRecord, schema.work_ratios, _named),
     "operation": RecordKind(OperationRecord, schema.operation_times, _named),
     "assurance": RecordKind(AssuranceRecord, schema.assurances, _named),
     "control": RecordKind(ControlRecord, schema.control, _control),

@@ -104,8 +104,8 @@ loadings = Table(
 paces = Table("paces", metadata, Column("name", Text, primary_key=True), Column("body", LargeBinary, nullable=False))
 
 # What jobs took of what they declared, and how long operations take.
-overruns = Table(
-    "overruns", metadata, Column("name", Text, primary_key=True), Column("body", LargeBinary, nullable=False)
+work_ratios = Table(
+    "work_ratios", metadata, Column("name", Text, primary_key=True), Column("body", LargeBinary, nullable=False)
 )
 operation_times = Table(
     "operation_times", metadata, Column("name", Text, primary_key=True), Column("body", LargeBinary, nullable=False)

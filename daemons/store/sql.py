@@ -166,7 +166,7 @@ def _image(connection: Connection, of_jobs: ColumnElement[bool] | None) -> tuple
         "duration": select(schema.durations).order_by(schema.durations.c.name),
         "loading": select(schema.loadings).order_by(schema.loadings.c.name),
         "pace": select(schema.paces).order_by(schema.paces.c.name),
-        "overrun": select(schema.overruns).order_by(schema.overruns.c.name),
+        "work-ratio": select(schema.work_ratios).order_by(schema.work_ratios.c.name),
         "operation": select(schema.operation_times).order_by(schema.operation_times.c.name),
         "assurance": select(schema.assurances).order_by(schema.assurances.c.name),
         "job": select(jobs.c.name, jobs.c.body)

@@ -16,6 +16,8 @@ from daemons.models.stages import (
     left_by_stage,
     left_mcycles,
     outlook,
+    stage_work_left,
+    with_work_left,
 )
 from tests.extent import examples
 
@@ -128,3 +130,20 @@ def test_more_speed_and_more_time_never_leave_more(cases: list[Case], for_s: flo
     assert (more.left_mcycles <= less.left_mcycles + 1e-9 * left_mcycles(jobs)).all()
     assert (finish_s(jobs, fast) <= finish_s(jobs, slow)).all()
     assert (outlook(jobs, for_s / 2, slow).left_mcycles >= less.left_mcycles - 1e-9 * left_mcycles(jobs)).all()
+
+
+@steady
+@given(jobs_lists, st.floats(1e-3, 1e9), st.data())
+def test_what_is_left_is_spread_as_of_each(cases: list[Case], left: float, data: st.DataObject) -> None:
+    """Of jobs that have work: so much is left, in the stages that were not done or the last one; others stay."""
+    jobs = _jobs(cases)
+    rows = [at for at, (_, job) in enumerate(cases) if sum(row[0] for row in job) > 0.0 and data.draw(st.booleans())]
+    found = with_work_left(jobs, rows, np.full(len(rows), left))
+    for at, (done, job) in enumerate(cases):
+        works = [row[0] for row in job]
+        mine = found.work_mcycles[jobs.first_stage[at] : jobs.first_stage[at + 1]]
+        wanted = stage_work_left(works, done, left) if at in rows else works
+        scale = max(1.0, left, done, *works) if works else 1.0
+        np.testing.assert_allclose(mine, wanted, rtol=1e-6, atol=1e-6 * scale)
+        if at in rows:
+            assert abs(sum(wanted) - done - left) <= 1e-9 * scale

@@ -30,8 +30,10 @@ from daemons.controller.web.snapshot import flow_columns, web_columns
 from daemons.models.level import JobDemand
 from daemons.models.load_forecast import headroom_quantile
 from daemons.models.redistribution import Running, Shared, outlook_of, redistribute
+from daemons.models.stages import stage_work_left
 from daemons.models.web_utility import AppUtility, app_utilities
-from daemons.values.records.cluster import HandsOff
+from daemons.models.work_left import RatioHistory
+from daemons.values.records.cluster import HandsOff, WorkRatioRecord
 from daemons.values.settings import ControllerSettings, PolicyChoice
 from shared.policy_api.decision import Change, ChangeKind, Reason, ReasonCode
 from shared.protocol.messages import UnderWay
@@ -73,6 +75,9 @@ def made(random: Random, odd: float) -> Controller:
             node.environment = "batch"
     for number in range(random.randint(0, 3)):
         _add_app(core, random, number, odd)
+    if random.random() < odd:
+        history = RatioHistory(20, random.choice((-0.5, 0.3)), 0.01)
+        core.cluster.lengths.load(WorkRatioRecord("render", history))
     for number in range(random.randint(0, 12)):
         stages = tuple(
             Stage(random.choice((0.0, 1e5, 3e6)), random.choice((400.0, 2000.0)), random.choice((0.0, 50.0)), 100)
@@ -87,6 +92,7 @@ def made(random: Random, odd: float) -> Controller:
             vcpus=random.randint(1, 2),
             importance=random.choice((1.0, 1.0, 1.0, 2.0)),
             environment="batch" if random.random() < odd else "",
+            job_class=random.choice(("", "render")),
         )
         _add(core, random, job, odd)
     return core
@@ -166,10 +172,15 @@ class Expected:
     place: bool
 
 
-def stage_needs(entry: JobEntry) -> tuple[float, float, float, float]:
+def stage_needs(core: Controller, entry: JobEntry) -> tuple[float, float, float, float]:
     """Work left, seconds that takes at best, the most speed that is of use before the next cycle, and the least."""
     done, left, best_s, most, least = entry.done_mcycles, 0.0, 0.0, 0.0, 0.0
-    for stage in entry.job.stages:
+    stages = entry.job.stages
+    found = core.cluster.lengths.left([entry]).get(entry.job.name)
+    if found is not None:
+        works = stage_work_left([stage.work_mcycles for stage in stages], done, found.mean_mcycles)
+        stages = tuple(replace(stage, work_mcycles=work) for stage, work in zip(stages, works, strict=True))
+    for stage in stages:
         here = stage.work_mcycles - min(done, stage.work_mcycles)
         done -= min(done, stage.work_mcycles)
         if best_s == 0.0 and stage.work_mcycles > 0.0:
@@ -216,7 +227,7 @@ def naive(core: Controller) -> Expected:
             continue
         if entry.adopted:
             continue
-        left, best_s, stage_most, stage_least = stage_needs(entry)
+        left, best_s, stage_most, stage_least = stage_needs(core, entry)
         free = free and left > 0.0
         if runs and not free:
             left = best_s = 0.0
@@ -268,7 +279,7 @@ def naive(core: Controller) -> Expected:
     ]
     quantiles = [_quantile(web, utility.best - then.level) for web, utility in zip(apps, utilities, strict=True)]
     place = any(after != web.grown for web, after in zip(apps, grown, strict=True))
-    if smallest(then) < smallest(now) + WORTH:
+    if smallest(then) - smallest(now) < WORTH:
         makes_room = waiting and then.replica_mhz.sum() < (1.0 - ROOM_FRAC) * sum(replica_had)
         place = place or makes_room
         if not makes_room:

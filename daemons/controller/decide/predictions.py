@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
-from daemons.controller.state.job_lengths import Overrun
+from daemons.controller.state.job_lengths import LeftWork
 from daemons.controller.state.jobs import JobEntry
 from daemons.decision.gains import columns_of
+from daemons.models.stages import stage_work_left
 from daemons.models.utility import utility_at
 from daemons.values.records.cluster import DecisionRecord
 from shared.values.jobs import JobPhase
@@ -19,29 +20,34 @@ def predicted_end_s(entry: JobEntry) -> float | None:
     Counted from when its work was last read, so that it stands still from one report to the next. None: it does not
     run, or makes no progress, or has no CPU, or its work is not declared.
     """
+    return _end_s(entry, [stage.work_mcycles for stage in entry.job.stages])
+
+
+def predicted_ends_s(entry: JobEntry, left: LeftWork) -> tuple[float, float, float] | None:
+    """When a job ends that does not go by the work that it declared, at the CPU of its slowest instance: as expected,
+    and a tenth and nine tenths of such jobs; None as `predicted_end_s`, which says when its declared work is done."""
+    declared = [stage.work_mcycles for stage in entry.job.stages]
+    amounts = left.mean_mcycles, left.low_mcycles, left.high_mcycles
+    if entry.job.work_mcycles <= 0.0:
+        return None
+    mean_s, low_s, high_s = (
+        _end_s(entry, stage_work_left(declared, entry.done_mcycles, mcycles)) for mcycles in amounts
+    )
+    return None if mean_s is None or low_s is None or high_s is None else (mean_s, low_s, high_s)
+
+
+def _end_s(entry: JobEntry, work_mcycles: Sequence[float]) -> float | None:
+    """As `predicted_end_s`, where its stages have so much work."""
     if entry.phase is not JobPhase.RUNNING or not entry.released or entry.stalled or entry.job.work_mcycles <= 0.0:
         return None
     given_mhz = min((allotment.cpu_mhz for allotment in entry.allotments), default=0.0)
     if given_mhz <= 0.0:
         return None
     done_mcycles, end_s = entry.done_mcycles, entry.progress_s
-    for stage in entry.job.stages:
-        end_s += max(stage.work_mcycles - done_mcycles, 0.0) / min(given_mhz, stage.max_mhz)
-        done_mcycles = max(done_mcycles - stage.work_mcycles, 0.0)
+    for stage, work in zip(entry.job.stages, work_mcycles, strict=True):
+        end_s += max(work - done_mcycles, 0.0) / min(given_mhz, stage.max_mhz)
+        done_mcycles = max(done_mcycles - work, 0.0)
     return float(round(end_s))
-
-
-def predicted_ends_s(entry: JobEntry, overrun: Overrun) -> tuple[float, float, float] | None:
-    """When a job ends that goes on beyond the work that it declared, at the CPU of its slowest instance: as expected,
-    and a tenth and nine tenths of such jobs; None as `predicted_end_s`, which says when its declared work is done."""
-    since_s, given_mhz = predicted_end_s(entry), min((one.cpu_mhz for one in entry.allotments), default=0.0)
-    if since_s is None:
-        return None
-    last = max(at for at, stage in enumerate(entry.job.stages) if stage.work_mcycles > 0.0)
-    speed_mhz = min(given_mhz, entry.job.stages[last].max_mhz)
-    left = overrun.mean_mcycles, overrun.low_mcycles, overrun.high_mcycles
-    mean_s, low_s, high_s = (float(round(since_s + mcycles / speed_mhz)) for mcycles in left)
-    return mean_s, low_s, high_s
 
 
 def predicted_utilities(decisions: Iterable[DecisionRecord]) -> Mapping[str, float]:

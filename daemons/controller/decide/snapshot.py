@@ -27,12 +27,13 @@ from daemons.controller.state.capabilities import (
     wanted_frozen_mib,
 )
 from daemons.controller.state.cluster import Cluster
-from daemons.controller.state.job_lengths import Overrun
+from daemons.controller.state.job_lengths import LeftWork
 from daemons.controller.state.jobs import JobEntry
 from daemons.controller.state.migration_fit import migration_columns
 from daemons.controller.state.nodes import NodeEntry
 from daemons.controller.state.queries import is_busy, is_unknown
 from daemons.controller.state.usage import fair_needs, needed_mhz, unmanaged_mhz
+from daemons.models.stages import stage_work_left
 from daemons.values.settings import ControllerSettings
 from shared.policy_api.snapshot import (
     Bools,
@@ -78,7 +79,7 @@ class SnapshotBuilder:
         apps = {app: row for row, app in enumerate(columns["web"].names)} if "web" in columns else {}
         if distrusted:
             part, columns = self._as_they_are(jobs, part, columns, distrusted)
-        overruns = self.cluster.lengths.overruns(jobs)
+        left = self.cluster.lengths.left(jobs)
         bound = lacking(self.cluster)
         frozen = {entry.job.name: homes(self.cluster, entry) for entry in jobs} if bound else {}
         in_service = [node for node in nodes if node.service is NodeService.IN_SERVICE]
@@ -87,9 +88,9 @@ class SnapshotBuilder:
             now_s,
             self.settings.decide_s,
             self._nodes(nodes, columns.get("environments"), frozen),
-            workloads=self._workloads(jobs, apps, part, now_s, frozen, overruns),
+            workloads=self._workloads(jobs, apps, part, now_s, frozen, left),
             instances=self._instances(jobs, rows),
-            stages=stage_columns([stage for entry in jobs if not entry.job.app for stage in _stages(entry, overruns)]),
+            stages=stage_columns([stage for entry in jobs if not entry.job.app for stage in _stages(entry, left)]),
             reporting_frac=len(up) / len(in_service) if in_service else 1.0,
             oldest_report_s=max((now_s - node.seen_s for node in up), default=0.0),
             vm_overhead_mib=self.cluster.vm_overhead_mib,
@@ -157,7 +158,7 @@ class SnapshotBuilder:
         part: SnapshotPart,
         now_s: float,
         frozen: Mapping[str, tuple[str, ...]],
-        overruns: Mapping[str, Overrun],
+        left: Mapping[str, LeftWork],
     ) -> WorkloadColumns:
         specs = [entry.job for entry in jobs]
         names = tuple(job.name for job in specs)
@@ -181,7 +182,7 @@ class SnapshotBuilder:
             desired_start_s=floats([job.desired_start_s for job in specs]),
             goal_s=floats([math.inf if job.goal_s is None else job.goal_s for job in specs]),
             not_before_s=floats([entry.not_before_s for entry in jobs]),
-            work_mcycles=floats([_work_mcycles(entry, overruns) for entry in jobs]),
+            work_mcycles=floats([_work_mcycles(entry, left) for entry in jobs]),
             done_mcycles=floats([entry.done_mcycles for entry in jobs]),
             max_mhz=floats([job.max_mhz for job in specs]),
             min_mhz=floats(self._least_mhz(jobs)),
@@ -295,21 +296,20 @@ class SnapshotBuilder:
         return -1
 
 
-def _work_mcycles(entry: JobEntry, overruns: Mapping[str, Overrun]) -> float:
-    """What a job declared; of one that goes on beyond that, what it has done and is expected to do."""
-    overrun = overruns.get(entry.job.name)
-    return entry.job.work_mcycles if overrun is None else entry.done_mcycles + overrun.mean_mcycles
+def _work_mcycles(entry: JobEntry, left: Mapping[str, LeftWork]) -> float:
+    """What a job declared; of one that does not go by that, what it has done and is expected to do."""
+    found = left.get(entry.job.name)
+    return entry.job.work_mcycles if found is None else entry.done_mcycles + found.mean_mcycles
 
 
-def _stages(entry: JobEntry, overruns: Mapping[str, Overrun]) -> Sequence[Stage]:
-    """Its stages; what it does beyond them is done like the last one with work."""
-    stages = entry.job.stages
-    if entry.job.name not in overruns:
+def _stages(entry: JobEntry, left: Mapping[str, LeftWork]) -> Sequence[Stage]:
+    """Its stages, of which what is not done yet is as much more or less as the job; what it does beyond them all is
+    done like the last one with work."""
+    stages, found = entry.job.stages, left.get(entry.job.name)
+    if found is None:
         return stages
-    more_mcycles = _work_mcycles(entry, overruns) - entry.job.work_mcycles
-    last = max(at for at, stage in enumerate(stages) if stage.work_mcycles > 0.0)
-    longer = replace(stages[last], work_mcycles=stages[last].work_mcycles + more_mcycles)
-    return (*stages[:last], longer, *stages[last + 1 :])
+    works = stage_work_left([stage.work_mcycles for stage in stages], entry.done_mcycles, found.mean_mcycles)
+    return [replace(stage, work_mcycles=work) for stage, work in zip(stages, works, strict=True)]
 
 
 def _stage_count(job: Job) -> int:

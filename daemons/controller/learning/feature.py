@@ -9,7 +9,7 @@ from daemons.controller.contract.feature import Feature, SnapshotPart
 from daemons.controller.state.cluster import Cluster
 from daemons.controller.state.jobs import JobEntry
 from daemons.controller.state.nodes import NodeEntry
-from daemons.values.records.cluster import OperationRecord, OverrunRecord
+from daemons.values.records.cluster import OperationRecord, WorkRatioRecord
 from daemons.values.settings import ControllerSettings
 from daemons.values.view_format import Row
 from shared.protocol.operator_messages import Query
@@ -21,7 +21,7 @@ class LearningFeature(Feature):
     def __init__(self, cluster: Cluster, settings: ControllerSettings) -> None:
         self._cluster, self._settings = cluster, settings
         self.records = {
-            OverrunRecord: lambda record, _now_s: cluster.lengths.load(record),
+            WorkRatioRecord: lambda record, _now_s: cluster.lengths.load(record),
             OperationRecord: lambda record, _now_s: cluster.operation_times.load(record),
         }
         self.views = {"operations": self._operations}

@@ -9,7 +9,7 @@ from heapq import nsmallest
 
 from daemons.controller.decide.predictions import job_utility, predicted_end_s, predicted_ends_s, predicted_utilities
 from daemons.controller.state.cluster import Cluster
-from daemons.controller.state.job_lengths import Overrun
+from daemons.controller.state.job_lengths import LeftWork
 from daemons.controller.state.jobs import JobEntry
 from daemons.controller.state.queries import _copies, failure_view, is_unknown, newest_copy
 from daemons.controller.views.context import ViewContext
@@ -40,8 +40,8 @@ def jobs(tables: ViewContext, query: Query, now_s: float) -> Row:
     following = f"{_place(shown[-1])}" if len(left) > len(shown) else ""
     reasons = tables.deciding.refusal_rows({entry.job.name for entry in shown})
     predicted = predicted_utilities(tables.deciding.history)
-    overruns = tables.cluster.lengths.overruns(shown)
-    rows = [_job(tables, entry, now_s, reasons, predicted, overruns) for entry in shown]
+    estimates = tables.cluster.lengths.left(shown)
+    rows = [_job(tables, entry, now_s, reasons, predicted, estimates) for entry in shown]
     return {"total": len(found), "jobs": rows, "next": following}
 
 
@@ -63,8 +63,8 @@ def job(tables: ViewContext, query: Query, now_s: float) -> Row:
     """One job. KeyError when there is none of the name."""
     entry = tables.cluster.jobs[query.subject]
     predicted = predicted_utilities(tables.deciding.history)
-    overruns = tables.cluster.lengths.overruns([entry])
-    row = _job(tables, entry, now_s, tables.deciding.refusal_rows({query.subject}), predicted, overruns)
+    estimates = tables.cluster.lengths.left([entry])
+    row = _job(tables, entry, now_s, tables.deciding.refusal_rows({query.subject}), predicted, estimates)
     change = {"last_change": last_change(tables.deciding.history, query.subject)}
     return {"job": row | change | job_details(tables.cluster, entry)}
 
@@ -82,7 +82,7 @@ def _job(
     now_s: float,
     reasons: dict[str, Row],
     predicted: Mapping[str, float],
-    overruns: Mapping[str, Overrun],
+    estimates: Mapping[str, LeftWork],
 ) -> Row:
     refusal = reasons.get(entry.job.name)
     if entry.awaits:
@@ -90,8 +90,8 @@ def _job(
         names = ", ".join(entry.awaits[:NAMES_SHOWN])
         after = f"after {names}"
         refusal = reason_view(Reason(ReasonCode.AFTER, numbers)) | {"text": after, "words": after, "at_s": now_s}
-    blocked, overrun = entry.job.name in tables.reconciler.blocked, overruns.get(entry.job.name)
-    return job_row(entry, now_s, blocked, refusal, predicted, overrun)
+    blocked, left = entry.job.name in tables.reconciler.blocked, estimates.get(entry.job.name)
+    return job_row(entry, now_s, blocked, refusal, predicted, left)
 
 
 def job_row(
@@ -100,14 +100,14 @@ def job_row(
     blocked: bool,
     refusal: Row | None,
     predicted: Mapping[str, float],
-    overrun: Overrun | None,
+    left: LeftWork | None,
 ) -> Row:
-    """A job in the list of all; `refusal`: the last one that named it; predicted: utilities by workload; overrun: what
-    is left of it beyond what it declared (None: it is within that)."""
+    """A job in the list of all; `refusal`: the last one that named it; predicted: utilities by workload; left: what
+    is left of it (None: it goes by what it declared)."""
     job, end_s, early_s, late_s = entry.job, predicted_end_s(entry), None, None
     work_mcycles = job.work_mcycles
-    if overrun is not None:
-        end_s, early_s, late_s = predicted_ends_s(entry, overrun) or (None, None, None)
+    if left is not None:
+        end_s, early_s, late_s = predicted_ends_s(entry, left) or (None, None, None)
     done_mcycles = work_mcycles if entry.phase is JobPhase.COMPLETED else entry.done_mcycles
     not_before_s = max(entry.not_before_s, job.desired_start_s)
     return {
@@ -127,8 +127,8 @@ def job_row(
         "cpu_mhz": math.fsum(allotment.cpu_mhz for allotment in entry.allotments),
         "done_mcycles": done_mcycles,
         "work_mcycles": work_mcycles,
-        "left_mcycles": None if overrun is None else overrun.mean_mcycles,
-        "progress_pct": _progress_pct(done_mcycles, work_mcycles, overrun),
+        "left_mcycles": None if left is None else left.mean_mcycles,
+        "progress_pct": _progress_pct(done_mcycles, work_mcycles, left),
         "submit_at_s": job.submit_s,
         "accepted_at_s": entry.accepted_s,
         "finished_at_s": entry.finished_s if entry.over else None,
@@ -147,11 +147,11 @@ def job_row(
     }
 
 
-def _progress_pct(done_mcycles: float, work_mcycles: float, overrun: Overrun | None) -> float | None:
+def _progress_pct(done_mcycles: float, work_mcycles: float, left: LeftWork | None) -> float | None:
     if work_mcycles <= 0.0:
         return None
-    if overrun is not None:
-        return 100.0 * done_mcycles / (done_mcycles + overrun.mean_mcycles)
+    if left is not None:
+        return 100.0 * done_mcycles / (done_mcycles + left.mean_mcycles)
     return min(100.0, 100.0 * done_mcycles / work_mcycles)
 
 

@@ -23,7 +23,7 @@ from daemons.decision.pipeline import shares_by_utility
 from daemons.models.level import JobDemand
 from daemons.models.load_forecast import headroom_quantile
 from daemons.models.redistribution import Curves, Running, Shared, outlook_of, redistribute
-from daemons.models.stages import JobStages, cycle_needs, finish_s, job_stages, left_mcycles
+from daemons.models.stages import JobStages, cycle_needs, finish_s, job_stages, left_mcycles, with_work_left
 from daemons.models.web_utility import AppColumns, AppUtility, app_utilities
 from daemons.values.settings import ControllerSettings
 from shared.base.errors import InvalidValue
@@ -188,8 +188,11 @@ class Redistribution:
         self._jobs, self._replicas = _declared_by(jobs, self._jobs), _declared_by(replicas, self._replicas)
         placed, free = _placed(jobs, self._jobs, runs & ~fixed[: len(jobs)], rows)
         stages = _stages(jobs, self._jobs)
+        stages = with_work_left(
+            stages, *self._cluster.lengths.means_left(jobs, stages.done_mcycles, left_mcycles(stages))
+        )
         left = left_mcycles(stages)
-        free &= left > 0.0  # what needs more than was declared keeps what it has: nobody knows how much it needs
+        free &= left > 0.0
         left[runs & ~free] = 0.0
         needs = cycle_needs(stages, self._settings.decide_s)  # as a cycle's decision takes it
         app = np.array([of_app[entry.job.app] for entry in replicas], dtype=np.int64)

@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from daemons.models.loading_history import LoadingHistory, PaceSample
 from daemons.models.operation_times import Measured
-from daemons.models.overrun import RatioHistory
+from daemons.models.work_left import RatioHistory
 from daemons.values.records.assurance import AssuranceRecord
 from daemons.values.records.notifications import NotificationRecord
 from shared.policy_api.decision import Change, Plan, Reason, Refusal, Slowed, WindowSize
@@ -485,22 +485,23 @@ class PaceRecord:
 
 
 @dataclass(frozen=True, slots=True)
-class OverrunRecord:
-    """What the ended jobs of a class took of what they declared, see `RatioHistory`; ended_s: when the last one did."""
+class WorkRatioRecord:
+    """What the ended jobs of a group (a class, or of an account those without one) took of what they declared, see
+    `RatioHistory`; ended_s: when the last one did."""
 
-    job_class: str
+    group: str
     history: RatioHistory
     ended_s: float = 0.0
 
     @property
     def name(self) -> str:
-        """The class."""
-        return self.job_class
+        """The group."""
+        return self.group
 
     @property
     def key(self) -> tuple[str, str]:
-        """Kind and class."""
-        return ("overrun", self.name)
+        """Kind and group."""
+        return ("work-ratio", self.name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -538,7 +539,7 @@ Record = (
     | EnvironmentRecord
     | LoadingRecord
     | PaceRecord
-    | OverrunRecord
+    | WorkRatioRecord
     | OperationRecord
     | AssuranceRecord
     | DecisionRecord

@@ -13,7 +13,7 @@ depends_on = None
 
 def upgrade() -> None:
     """Two tables more; what is there stays as it is."""
-    for table in ("overruns", "operation_times"):
+    for table in ("work_ratios", "operation_times"):
         op.create_table(
             table, sa.Column("name", sa.Text, primary_key=True), sa.Column("body", sa.LargeBinary, nullable=False)
         )

@@ -67,7 +67,7 @@ def test_a_backup_is_one_file_for_its_owner_that_any_client_reads(store: SqlStor
         "nodes": 1,
         "notifications": 0,
         "operation_times": 0,
-        "overruns": 0,
+        "work_ratios": 0,
         "paces": 0,
         "samples": 0,
         "snapshots": 0,

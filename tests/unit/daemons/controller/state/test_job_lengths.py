@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import numpy as np
 import pytest
 
-from daemons.controller.state.job_lengths import CLASSES_MAX, JobLengths
-from daemons.controller.state.jobs import JobEntry
-from daemons.models.overrun import FIRST_STEP, NO_HISTORY
+from daemons.controller.state.job_lengths import GROUPS_MAX, JobLengths
+from daemons.controller.state.jobs import Instance, JobEntry
+from daemons.models.work_left import FIRST_STEP, NO_HISTORY
 from daemons.store.bodies import from_body, to_body
-from daemons.values.records.cluster import Deleted, OverrunRecord
+from daemons.values.records.cluster import Deleted, WorkRatioRecord
 from shared.protocol.operator_messages import SubmitJob
 from shared.values.actions import GuestChange
 from shared.values.jobs import Job, JobPhase, Stage
@@ -74,23 +75,58 @@ def test_a_class_that_takes_twice_what_it_declares_is_known_to_the_next_leader()
     _running(harness, _job("a"), 20.0)
     (node,) = [name for name, vms in harness.vms.items() if "a#0" in vms]
     harness.guest(node, "a#0", GuestChange.ENDED)
-    record = harness.store.get(("overrun", "render"))
-    assert isinstance(record, OverrunRecord)
+    record = harness.store.get(("work-ratio", "render"))
+    assert isinstance(record, WorkRatioRecord)
     assert record.history.count == 1
     assert math.exp(record.history.mean) == pytest.approx(2.0)
-    assert from_body(to_body(record), OverrunRecord) == record
+    assert from_body(to_body(record), WorkRatioRecord) == record
 
 
 def test_what_an_earlier_controller_has_learnt_is_taken_over() -> None:
     first, second = JobLengths(), JobLengths()
     for at in range(20):
         (record,) = first.ended(_ended(f"j{at}", 2e4))
-        assert isinstance(record, OverrunRecord)
+        assert isinstance(record, WorkRatioRecord)
         second.load(record)
     assert [*second] == [*first]
     assert second.history("render").count == 20
-    entry = JobEntry(_job("on"), "r", 2, accepted_s=0.0, phase=JobPhase.RUNNING)
-    assert second.overruns([entry]) == {}
+    alike = JobEntry(_job("on"), "r", 2, accepted_s=0.0, phase=JobPhase.RUNNING)
+    other = JobEntry(_job("other", job_class="encode"), "r", 3, accepted_s=0.0, phase=JobPhase.RUNNING)
+    (left,) = second.left([alike, other]).values()
+    assert left.low_mcycles < left.mean_mcycles < left.high_mcycles
+    assert left.mean_mcycles == pytest.approx(2e4, rel=0.1)
+
+
+def test_declared_work_stands_until_history_excludes_it() -> None:
+    """Given jobs of one account that take 0.77 of what they declare, then the next ones go by that after a few."""
+    lengths = JobLengths()
+    entry = JobEntry(_job("next", job_class=""), "r", 9, accepted_s=0.0, phase=JobPhase.RUNNING, user="user.tom")
+    took = []
+    for at in range(10):
+        ended = _ended(f"j{at}", 7_700.0, job_class="")
+        ended.user = "user.tom"
+        took.append(lengths.left([entry]).get("next"))
+        lengths.ended(ended)
+    assert took[:3] == [None] * 3
+    assert took[-1] is not None
+    assert took[-1].mean_mcycles == pytest.approx(8_000.0, rel=0.05)
+    entry.user = "user.ann"
+    assert lengths.left([entry]) == {}
+
+
+def test_many_at_once_are_as_each() -> None:
+    lengths = JobLengths()
+    for at in range(20):
+        lengths.ended(_ended(f"j{at}", 7_000.0 + 50.0 * at))
+    entries = [JobEntry(_job(f"k{at}"), "r", at, accepted_s=0.0, phase=JobPhase.RUNNING) for at in range(30)]
+    done = [400.0 * at for at in range(30)]
+    for entry, mcycles in zip(entries, done, strict=True):
+        entry.instances = [Instance(f"{entry.job.name}#0", entry, 1000)]
+        entry.instances[0].done_mcycles = mcycles
+    left = np.array([entry.job.work_mcycles for entry in entries]) - done
+    rows, means = lengths.means_left(entries, np.array(done), left)
+    assert rows == list(range(30))
+    assert means.tolist() == [one.mean_mcycles for one in lengths.left(entries).values()]
 
 
 def test_jobs_that_teach_nothing_are_left_out() -> None:
@@ -105,8 +141,8 @@ def test_jobs_that_teach_nothing_are_left_out() -> None:
 
 def test_the_class_of_which_no_job_has_ended_for_longest_goes() -> None:
     lengths = JobLengths()
-    for at in range(CLASSES_MAX):
+    for at in range(GROUPS_MAX):
         lengths.ended(_ended("j", 1e4, 100.0 - at if at < 50 else 100.0 + at, job_class=f"c{at}"))
     _, gone = lengths.ended(_ended("j", 1e4, 1e6, job_class="new"))
-    assert gone == Deleted(("overrun", "c49"))
-    assert len([*lengths]) == CLASSES_MAX
+    assert gone == Deleted(("work-ratio", "c49"))
+    assert len([*lengths]) == GROUPS_MAX

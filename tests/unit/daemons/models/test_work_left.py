@@ -10,7 +10,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from daemons.models.overrun import COUNT_MAX, FIRST_STEP, NO_HISTORY, RatioHistory, with_ended, work_left
+from daemons.models.work_left import (
+    COUNT_MAX,
+    FIRST_STEP,
+    NO_HISTORY,
+    RatioHistory,
+    is_off,
+    mean_left,
+    with_ended,
+    work_left,
+)
 
 
 def _history(*ratios: float) -> RatioHistory:
@@ -116,3 +125,37 @@ def test_many_at_once_are_as_one_by_one_and_none_is_none() -> None:
         one = work_left(*([value] for value in row))
         assert (one.mean.item(), one.low.item(), one.high.item()) == (found.mean[at], found.low[at], found.high[at])
     assert work_left([], [], [], [], []).mean.size == 0
+
+
+def test_within_what_was_declared_a_group_says_how_much_is_left() -> None:
+    """Forty jobs took half of what they declared; a job of theirs at a quarter has about as much before it."""
+    history = _history(*np.random.default_rng(5).lognormal(math.log(0.5), 0.05, 40).tolist())
+    mean, low, high = _left(history, 250.0)
+    assert mean == pytest.approx(265.0, rel=0.1)
+    assert low < mean < high
+    assert _left(history, 0.0)[0] == pytest.approx(515.0, rel=0.05)
+    far, *_ = _left(history, 900.0)
+    assert far == pytest.approx(1000.0 * (0.1 + FIRST_STEP), rel=0.1)
+
+
+@given(st.floats(0.0, 3.0), st.integers(0, COUNT_MAX), st.floats(-3.0, 3.0), st.floats(0.0, 4.0))
+def test_the_mean_alone_is_the_mean(reached: float, count: int, mean: float, variance: float) -> None:
+    found = mean_left([10.0], [10.0 * reached], count, mean, variance)
+    assert found.tolist() == work_left([10.0], [10.0 * reached], count, mean, variance).mean.tolist()
+    assert 0.0 < found.item() < math.inf
+
+
+@pytest.mark.parametrize(
+    ("ratios", "off"),
+    [
+        ([], False),
+        ([0.5], False),
+        ([0.77] * 10, True),
+        ([1.3] * 10, True),
+        ([1.0] * 50, False),
+        ([1.03] * 50, False),  # little matters not
+        ([0.3, 3.0] * 10, False),
+    ],
+)
+def test_what_was_declared_stands_until_it_is_excluded(ratios: list[float], off: bool) -> None:
+    assert is_off(_history(*ratios)) is off
