@@ -268,7 +268,7 @@ def naive(core: Controller) -> Expected:
     ]
     quantiles = [_quantile(web, utility.best - then.level) for web, utility in zip(apps, utilities, strict=True)]
     place = any(after != web.grown for web, after in zip(apps, grown, strict=True))
-    if smallest(then) < smallest(now) + WORTH:
+    if smallest(then) - smallest(now) < WORTH:
         makes_room = waiting and then.replica_mhz.sum() < (1.0 - ROOM_FRAC) * sum(replica_had)
         place = place or makes_room
         if not makes_room:
