@@ -239,6 +239,8 @@ def _check_file(path: Path) -> None:
             (verdict,) = backup.execute("PRAGMA quick_check").fetchone()
     except sqlite3.DatabaseError as problem:
         verdict = str(problem)
+    except UnicodeDecodeError:  # SQLite's message quotes a damaged name
+        verdict = "a name in it is not valid UTF-8"
     if verdict != "ok":
         raise InvalidInput(Problem(str(path), f"is damaged ({verdict})", "a backup that is whole"))
 

@@ -193,20 +193,12 @@ class Inbox:
         self._news.clear()
         with self._lock:
             taken: list[Delivery] = []
-            size = unplaced = 0
-            first, turns = self._first, self._turns
-            if not (first or turns):
-                size = unplaced = self._take_unplaced(taken)
+            size = 0
+            first = self._first
+            if not (first or self._turns):
+                size = self._take_unplaced(taken)
             if len(taken) < TAKE_MAX and size < TAKE_BYTES_MAX:
-                self._sort()
-                if unplaced and turns:  # who was served comes after those who were not
-                    served = self._turn
-                    self._turns = deque(sorted(turns, key=lambda sender: sender.turn == served))
-                while first and len(taken) < TAKE_MAX and size < TAKE_BYTES_MAX:
-                    taken.append(first.popleft())
-                    size += len(taken[-1].body)
-                size = self._take_in_turn(taken, size)
-                self._bytes -= size - unplaced
+                self._take_placed(taken, size)
             events: list[BusEvent] = [self._events.popleft() for _ in range(len(self._events))]
             events += taken
             if self._lost is not None and not (self._fresh or first or self._turns):
@@ -216,6 +208,18 @@ class Inbox:
                 self._news.set()
         self.passed = taken
         return events
+
+    def _take_placed(self, taken: list[Delivery], unplaced: int) -> None:
+        """Give all that came its place, and add what has one to the `unplaced` bytes that are taken already."""
+        self._sort()
+        size, first, turns = unplaced, self._first, self._turns
+        if unplaced and turns:  # who was served comes after those who were not
+            served = self._turn
+            self._turns = deque(sorted(turns, key=lambda sender: sender.turn == served))
+        while first and len(taken) < TAKE_MAX and size < TAKE_BYTES_MAX:
+            taken.append(first.popleft())
+            size += len(taken[-1].body)
+        self._bytes -= self._take_in_turn(taken, size) - unplaced
 
     def _take_unplaced(self, taken: list[Delivery]) -> int:
         """While nothing waits, add what came as it came, one delivery of each sender: as if each had got its place.

@@ -20,6 +20,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from shared.values.actions import ActionKind
 from sim_backend.experiments.dilation.measured import Measuring
 from tests.integration.harness import Section
 from tests.lab import measured_interference, measured_operations, measured_overhead, verdicts
@@ -88,16 +89,18 @@ def measure_cluster(rounds: int, report: Report, overhead: Sequence[tuple[float,
         return timings + whole
 
 
-def measure_learnt(rounds: int, report: Report) -> tuple[list[Timing], dict[str, float]]:
-    """So many operations of each kind, and the seconds that the controller counts with for each then."""
+def measure_learnt(rounds: int, report: Report) -> dict[str, tuple[float, float]]:
+    """By kind of operation, after so many of each: the median of all as they pass the broker, and what the controller
+    counts with, in seconds."""
     with cluster(2, SPEC, controller=CONTROLLER, web=True, begin=False) as made:
         made.begin()
         with ExitStack() as stack:
-            trimtab = stack.enter_context(measured_operations.operating(made, stack.enter_context(Tap(made))))
-            timings = measured_operations.in_turn({WHOLE: trimtab}, rounds)
+            tap = stack.enter_context(Tap(made))
+            trimtab = stack.enter_context(measured_operations.operating(made, tap))
+            measured_operations.in_turn({WHOLE: trimtab}, rounds)
         rows = verdicts.data(made, "profile", "operations")["operations"]
         report.add("operations: as measured and as counted with", rows)
-        return timings, {row["kind"]: row["expected_s"] for row in rows}
+        return {row["kind"]: (median(tap.took_s(ActionKind(row["kind"]))), row["expected_s"]) for row in rows}
 
 
 def _by_driver(made: Cluster, rounds: int) -> tuple[list[Timing], Virsh]:

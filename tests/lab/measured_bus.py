@@ -79,6 +79,12 @@ class Tap:
         with self._news:
             return len(self._answers)
 
+    def took_s(self, kind: ActionKind) -> list[float]:
+        """How long each order of a kind that was carried out has taken."""
+        with self._news:
+            done = [one for one in self._answers if one.kind is kind and one.outcome is Outcome.OK]
+        return [one.answered_s - one.ordered_s for one in done]
+
     def wait_for(self, kind: ActionKind, vm: str, since: int, limit_s: float) -> Heard | None:
         """The first answer to such an order after the first `since` ones; None when there is none within the limit."""
         with self._news:

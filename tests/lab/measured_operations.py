@@ -310,7 +310,7 @@ class Trimtab:
     def _request(self, kind: ActionKind, vm: str) -> Request:
         request = self._line.new_id()
         if kind is ActionKind.START:
-            return self.submit(vm)
+            return self.submit(vm, rules=Rules(keep=True))  # without a goal it moved to where more CPU is left
         if kind is ActionKind.MIGRATE:
             (other,) = {*self._made.lab.nodes} - {self.home(vm)}
             return MoveVm(request, f"{vm}#0", other)

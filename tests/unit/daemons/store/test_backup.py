@@ -228,6 +228,17 @@ def test_a_backup_without_a_checksum_is_taken(store: SqlStore, other: SqlStore, 
     assert other.restore(tmp_path / "b.db").rows["jobs"] == 2
 
 
+def test_a_backup_with_names_that_are_no_text_is_damaged(store: SqlStore, other: SqlStore, tmp_path: Path) -> None:
+    path = tmp_path / "b.db"
+    store.backup(path)
+    with closing(sqlite3.connect(path)) as opened:
+        opened.execute("PRAGMA application_id = 0")
+    path.write_bytes(path.read_bytes().replace(b"CREATE TABLE nodes", b"CREATE TABL\xdc nodes"))
+
+    with pytest.raises(InvalidInput, match="is damaged"):
+        other.restore(path)
+
+
 def test_a_newer_backup_is_refused(store: SqlStore, other: SqlStore, tmp_path: Path) -> None:
     store.backup(tmp_path / "b.db")
     with closing(sqlite3.connect(tmp_path / "b.db")) as opened:

@@ -21,11 +21,10 @@ def answered(harness: ControllerHarness, rounds: int = 8) -> list[list[tuple[str
     return found
 
 
-def test_a_resumed_gang_runs_before_its_old_images_go_and_no_action_is_left_behind() -> None:
-    """Given a job of two instances whose images lie on a node that is drained: they are resumed elsewhere, set free
-    together, and then their old images are discarded; no node has an action under way in the end."""
+def resuming_elsewhere(instances: int) -> ControllerHarness:
+    """A job whose images lie on a node that is drained, when it has just been ordered to resume on another."""
     harness = ControllerHarness().lead()
-    harness.ask(SubmitJob("s", job(instances=2, memory_mib=500)))
+    harness.ask(SubmitJob("s", job(instances=instances, memory_mib=500)))
     answered(harness)
     home = next(name for name in harness.nodes if harness.vms[name])
     harness.ask(HoldJob("h1", "j", True))
@@ -34,6 +33,13 @@ def test_a_resumed_gang_runs_before_its_old_images_go_and_no_action_is_left_behi
     harness.ask(HoldJob("h2", "j", False))
     while not harness.orders:
         harness.wait(5.0, reporting=harness.nodes)
+    return harness
+
+
+def test_a_resumed_gang_runs_before_its_old_images_go_and_no_action_is_left_behind() -> None:
+    """Given a job of two instances whose images lie on a node that is drained: they are resumed elsewhere, set free
+    together, and then their old images are discarded; no node has an action under way in the end."""
+    harness = resuming_elsewhere(instances=2)
 
     rounds = answered(harness)
 
@@ -48,16 +54,7 @@ def test_a_resumed_gang_runs_before_its_old_images_go_and_no_action_is_left_behi
 
 def test_images_of_a_job_that_is_cancelled_while_it_is_resumed_are_discarded() -> None:
     """Given a job that is cancelled as its VM is on the way to another node: the VM is stopped, the image goes too."""
-    harness = ControllerHarness().lead()
-    harness.ask(SubmitJob("s", job(memory_mib=500)))
-    answered(harness)
-    home = next(name for name in harness.nodes if harness.vms[name])
-    harness.ask(HoldJob("h1", "j", True))
-    answered(harness)
-    harness.ask(DrainNode("d", home, True))
-    harness.ask(HoldJob("h2", "j", False))
-    while not harness.orders:
-        harness.wait(5.0, reporting=harness.nodes)
+    harness = resuming_elsewhere(instances=1)
     (resume,) = harness.take_orders()
     harness.ask(CancelJob("c", "j"))
     harness.result(resume)

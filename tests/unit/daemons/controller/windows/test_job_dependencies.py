@@ -87,15 +87,21 @@ def test_one_after_a_completed_job_does_not_wait() -> None:
     assert harness.phase("b") == "running"
 
 
-def test_a_cancelled_predecessor_holds_it_for_ever_and_tells() -> None:
-    """Given a chain whose first job is cancelled, then the second stays blocked, with an event and an alarm, until
-    it is cancelled too."""
+def behind_a_cancelled_job() -> WindowHarness:
+    """A chain of three jobs of which the first is cancelled."""
     harness = WindowHarness()
     harness.lead()
     harness.submit("a", **free())
     harness.submit("b", **free(after=("a",)))
     harness.submit("c", **free(after=("b",)))
     harness.cancel("a")
+    return harness
+
+
+def test_a_cancelled_predecessor_holds_it_for_ever_and_tells() -> None:
+    """Given a chain whose first job is cancelled, then the second stays blocked, with an event and an alarm, until
+    it is cancelled too."""
+    harness = behind_a_cancelled_job()
     harness.pass_time(HOUR_S)
 
     alarms = harness.ask(Query("q", "status")).data["alarms"]
@@ -160,12 +166,7 @@ def test_releases_are_expected_one_after_the_other() -> None:
 
 def test_what_is_never_released_is_not_expected() -> None:
     """Given a chain behind a cancelled job, then none of it is ever expected."""
-    harness = WindowHarness()
-    harness.lead()
-    harness.submit("a", **free())
-    harness.submit("b", **free(after=("a",)))
-    harness.submit("c", **free(after=("b",)))
-    harness.cancel("a")
+    harness = behind_a_cancelled_job()
 
     releases = parts.windows(harness.controller).successors.releases_s(0.0)
 
