@@ -16,8 +16,8 @@ from scipy.special import ndtri  # type: ignore[import-untyped]  # scipy has no 
 
 from shared.base.errors import InvalidValue
 
-FREE_GAP, DEAR_GAP = 0.04, 0.14  # between these head-room shrinks from all that is wanted to the least
-LEAST_QUANTILE = 0.75
+FREE_GAP, DEAR_GAP = 0.02, 0.10  # between these head-room shrinks from all that is wanted to the least
+LEAST_QUANTILE = 0.8
 MEMORY_S = 1_200.0  # after so long a sample counts e times less
 PRIOR_FRAC, PRIOR_SAMPLES = 0.05, 4.0
 

@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 
-from daemons.models.load_forecast import PRIOR_FRAC, planned_mhz
+from daemons.models.load_forecast import LEAST_QUANTILE, PRIOR_FRAC, headroom_quantile, planned_mhz
 from shared.base.errors import InvalidValue
 
 
@@ -70,3 +70,15 @@ def test_what_was_measured_long_ago_is_still_a_load() -> None:
     month_s = 30.0 * 86_400.0
     planned = planned_mhz([month_s, month_s + 60.0], [100.0, 110.0], 0.0, 60.0, 0.5)
     assert planned == pytest.approx(105.0, rel=0.01)
+
+
+def test_headroom_shrinks_the_further_the_jobs_are_behind() -> None:
+    planned = [headroom_quantile(0.9, gap) for gap in (-1.0, 0.0, 0.05, 0.08, 0.5, math.inf)]
+
+    assert planned[:2] == [0.9, 0.9]
+    assert planned[-2:] == [LEAST_QUANTILE, LEAST_QUANTILE]
+    assert 0.9 > planned[2] > planned[3] > LEAST_QUANTILE
+
+
+def test_headroom_below_the_least_stays_as_configured() -> None:
+    assert headroom_quantile(0.6, 0.5) == 0.6
