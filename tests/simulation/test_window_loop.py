@@ -116,10 +116,11 @@ def turns(sizes: list[int]) -> int:
 
 
 @pytest.mark.accept
-@pytest.mark.parametrize("provisioning", ["threshold", "cost-aware"])
-def test_goals_and_a_deadline_are_both_kept(provisioning: str) -> None:
+@pytest.mark.parametrize(("provisioning", "turns_max"), [("threshold", 2), ("cost-aware", 3)])
+def test_goals_and_a_deadline_are_both_kept(provisioning: str, turns_max: int) -> None:
     """Given jobs with goals that hold a node and a half, then there are more nodes for the window's, without any that
-    come and go, and as few as before when those are done."""
+    come and go, and as few as before when those are done. A policy that is guarded may add one while the last jobs of
+    the window take longer than was expected."""
     loop = Loop(8, provisioning=provisioning)
     loop.fill()
     loop.goals(6)
@@ -127,7 +128,7 @@ def test_goals_and_a_deadline_are_both_kept(provisioning: str) -> None:
     assert loop.late() == []
     assert loop.alarms == []
     assert max(loop.sizes) < 8
-    assert turns(loop.sizes) <= 2
+    assert turns(loop.sizes) <= turns_max
     assert loop.sizes[-1] == 1
 
 
