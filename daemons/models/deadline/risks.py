@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from daemons.models.deadline.capacity import SURE, all_sizes
 from daemons.models.deadline.phase_chain import STATES_MAX, PhaseChain, phase_states
@@ -26,6 +26,7 @@ ELEMENTS_MAX = 8_000_000
 CERTAIN = 1e-6  # with a smaller probability of keeping the deadline it is as good as missed
 WORK_MAX = 4e10  # states x sizes x events that a table may take to compute: about two minutes
 SLACK = 1.25
+NEGLECTED = 1e-9  # probabilities of numbers of begun jobs
 LEAST_JOBS = 32
 MANY = 3.0  # times as many jobs as are expected
 
@@ -50,8 +51,27 @@ class RiskTable:
         """float64[n]: for each number of servers until the next decision, and all from then on."""
         return self._mean(self.once, interval, jobs, begun, servers)
 
+    def besides(
+        self, interval: int, jobs: float, begun: Floats, servers: Sequence[int], slots: int
+    ) -> tuple[Floats, Floats]:
+        """float64[n] each: `breach` and `risk` of the jobs in the first of two phases; those in the second keep a slot
+        each. Of jobs more variable than an exponential these are the long ones, late or not whatever servers there are.
+        O(J n)."""
+        given = np.asarray(servers, dtype=np.float64)
+        first = np.zeros_like(begun)
+        first[0] = 1.0
+        stay, once = np.zeros(given.size), np.zeros(given.size)
+        for long, weight in enumerate(begun.tolist()):
+            if weight <= NEGLECTED:
+                continue
+            left, others = given - long / slots, max(jobs - long, 0.0)
+            short = (left <= 0.0) & (others > 0.0)
+            for found, table in ((stay, self.stay), (once, self.once)):
+                found += weight * np.where(short, 1.0, self._mean(table, interval, others, first, left))
+        return stay, once
+
     def _mean(
-        self, table: NDArray[np.float32], interval: int, jobs: float, begun: Floats, servers: Sequence[int]
+        self, table: NDArray[np.float32], interval: int, jobs: float, begun: Floats, servers: ArrayLike
     ) -> Floats:
         grid = self.jobs[interval]
         right = min(int(np.searchsorted(grid, jobs)), len(grid) - 1)

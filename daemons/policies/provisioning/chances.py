@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
 from daemons.models.deadline.breaches import BreachSpec, BreachTable, without_prices
-from daemons.models.deadline.problem import Floats, Ints
 from daemons.models.deadline.risks import RiskSpec, RiskTable
 from daemons.policies.provisioning.analysers import BatchDeadline
 from daemons.policies.provisioning.windows import Posed
@@ -18,6 +18,16 @@ from shared.policy_api.snapshot import WindowView
 SHOWN = 50
 AROUND = 10  # sizes above the chosen one that are shown
 Chances = Callable[[Sequence[int]], tuple[float, ...]]
+
+
+class Risks(NamedTuple):
+    """Probabilities of breach where service has phases: for sizes that are never changed, and for sizes until the next
+    decision with all servers from then on. others_*: of the jobs that nodes help, which are all but the long ones."""
+
+    never_changed: Chances
+    until_next: Chances
+    others_never_changed: Chances
+    others_until_next: Chances
 
 
 def chances_of(window: WindowView, problem: Posed, table_cache: TableCache) -> Chances | None:
@@ -45,34 +55,41 @@ def chances_of(window: WindowView, problem: Posed, table_cache: TableCache) -> C
 def _of_phases(window: WindowView, problem: Posed, table_cache: TableCache) -> Chances | None:
     """With phases: by how long the jobs that were begun have run."""
     found = risks_of(window, problem, table_cache)
-    return None if found is None else found[0]
+    return None if found is None else found.never_changed
 
 
-def risks_of(window: WindowView, problem: Posed, table_cache: TableCache) -> tuple[Chances, Chances] | None:
-    """Where service has phases: the probabilities for sizes that are never changed, and for sizes until the next
-    decision with all servers from then on. None while they are not known."""
-    if problem.phased is None or window.analyser != BatchDeadline.name:
+def risks_of(window: WindowView, problem: Posed, table_cache: TableCache) -> Risks | None:
+    """Where service has phases: by how long the jobs that were begun have run. None while they are not known."""
+    if problem.phased is None or problem.phased.phases is None or window.analyser != BatchDeadline.name:
         return None
     table = table_cache(RiskSpec(problem.phased, problem.begin))
     if not isinstance(table, RiskTable):
         return None
-    interval = min(window.interval, window.intervals - 1)
+    interval, slots = min(window.interval, window.intervals - 1), problem.phased.slots
     begun = problem.begun(window.begun_s, window.interval_s)
     nothing = not window.jobs and not window.arrivals[interval:, 0].any()
 
-    def with_none(servers: Ints, found: Floats) -> tuple[float, ...]:
-        known = np.where(servers < 1, 0.0 if nothing else 1.0, found)
-        return tuple(np.maximum(known, window.unavoidable).tolist())
+    def servers_of(nodes: Sequence[int]) -> list[int]:
+        return [each // problem.unit for each in nodes]
 
     def never_changed(nodes: Sequence[int]) -> tuple[float, ...]:
-        servers = np.asarray(nodes, dtype=np.int64) // problem.unit
-        return with_none(servers, table.breach(interval, window.jobs, begun, servers.tolist()))
+        servers = servers_of(nodes)
+        found = table.breach(interval, window.jobs, begun, servers)
+        known = np.where(np.asarray(servers) < 1, 0.0 if nothing else 1.0, found)
+        return tuple(np.maximum(known, window.unavoidable).tolist())
 
     def until_next(nodes: Sequence[int]) -> tuple[float, ...]:
-        servers = np.asarray(nodes, dtype=np.int64) // problem.unit
-        return tuple(table.risk(interval, window.jobs, begun, servers.tolist()).tolist())
+        return tuple(table.risk(interval, window.jobs, begun, servers_of(nodes)).tolist())
 
-    return never_changed, until_next
+    def others_never_changed(nodes: Sequence[int]) -> tuple[float, ...]:
+        return tuple(table.besides(interval, window.jobs, begun, servers_of(nodes), slots)[0].tolist())
+
+    def others_until_next(nodes: Sequence[int]) -> tuple[float, ...]:
+        return tuple(table.besides(interval, window.jobs, begun, servers_of(nodes), slots)[1].tolist())
+
+    if problem.phased.phases.cv <= 1.0:  # jobs in later phases are not longer than others
+        return Risks(never_changed, until_next, never_changed, until_next)
+    return Risks(never_changed, until_next, others_never_changed, others_until_next)
 
 
 def _of_analyser(window: WindowView, table_cache: TableCache) -> Chances | None:

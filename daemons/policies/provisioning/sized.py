@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
@@ -22,7 +22,7 @@ from daemons.policies.provisioning.params import SWITCH, TOLERANCE, Check, check
 from daemons.policies.provisioning.windows import Limits, Posed, limits_of, posed
 from shared.policy_api.decision import ProvisioningDecision, Reason, ReasonCode, WindowSize
 from shared.policy_api.policies import Needs, TableCache
-from shared.policy_api.snapshot import Snapshot, WindowView
+from shared.policy_api.snapshot import Floats, Snapshot, WindowView
 
 CHEAP = 5e6  # intervals x sizes x jobs that a decision computes itself where there is no table: below a second
 SPENT = 0.25  # of what may still be added to the probability of breach, by one decision
@@ -131,24 +131,25 @@ class Sized:
     ) -> int:
         """As many nodes, or more: where service has phases, decisions may not add more to the probability of breach
         than the promise leaves at the begin of the period, and of what is left no more than `SPENT` at a time. Where
-        the promise cannot be kept even so, they may add as much as it allows. A rule that does not look at prices
-        takes the fewest nodes that keep the promise if nothing is changed any more."""
+        the promise cannot be kept even so, they may add as much as it allows to that of the jobs that nodes help, if
+        all else is in time. A rule that does not look at prices takes the fewest nodes that keep the promise if nothing
+        is changed any more."""
         window, most = observed.window, observed.limits.reachable
         found = risks_of(window, problem, table_cache)
         if found is None:
             return nodes
-        never_changed, until_next = found
         allowed = 1.0 - window.confidence
         sizes = range(nodes if self.by_price else observed.limits.least, most + 1)
-        risks = np.asarray(until_next(sizes))
-        added = np.maximum(risks - risks[-1], 0.0)
+        least = found.until_next((most,))[0]
         left = memory.risk_left(window)
         if left is None:
-            left = allowed - risks[-1] if risks[-1] < allowed else allowed
+            left = allowed - least if least < allowed else allowed
+        kept = least <= allowed
+        added = _beyond((found.until_next if kept else found.others_until_next)(sizes))
         chosen = int(np.argmax(added <= SPENT * left + ROUNDING))
         if not self.by_price:  # the threshold rule itself, with phases
-            chances = np.asarray(never_changed(sizes))
-            enough = chances <= max(allowed, float(chances[-1]) + left)
+            chances = (found.never_changed if kept else found.others_never_changed)(sizes)
+            enough = (np.asarray(chances) <= allowed) | (_beyond(chances) <= left)
             chosen = max(chosen, int(np.argmax(enough)))
         memory.leave_risk(window, max(0.0, left - float(added[chosen])))
         return sizes[chosen]
@@ -241,6 +242,15 @@ def recorded_size(request: SizeRequest, size: int) -> WindowSize:
     code = request.code if size == request.nodes else ReasonCode.OUT_OF_REACH
     reason = Reason(code, tuple((name, float(number)) for name, number in numbers.items()))
     return WindowSize(window.name, window.jobs, size, request.nodes, breaches, reason, request.cost)
+
+
+def _beyond(chances: Sequence[float]) -> Floats:
+    """How likely each size misses the deadline that the last one keeps, float64[n]: all do where none keeps it."""
+    found = np.asarray(chances, dtype=np.float64)
+    kept = 1.0 - found[-1]
+    if kept <= ROUNDING:
+        return np.asarray(np.arange(found.size) < found.size - 1, dtype=np.float64)
+    return np.asarray(np.maximum(found - found[-1], 0.0) / kept, dtype=np.float64)
 
 
 def _keeps(observed: ObservedWindow, nodes: int, chances: Chances | None) -> bool:

@@ -304,6 +304,23 @@ def test_no_decision_risks_more_than_the_promise(name: str) -> None:
         assert risks[0] - risks[1] <= 0.25 * left + 1e-5
 
 
+@pytest.mark.parametrize("name", BY_TABLE)
+@pytest.mark.parametrize("longs", [1, 2])
+def test_who_cannot_be_in_time_is_not_the_end_of_the_others(name: str, longs: int) -> None:
+    """Given long jobs that are late whatever is done, then the others are risked no more than the promise allows."""
+    begun_s = np.full(longs, 40_000.0)
+    view = phased(interval=5, jobs=2 + longs, confidence=0.9, arrivals=np.zeros((INTERVALS, 1)), begun_s=begun_s)
+    given = size(name, cluster(view))
+    (observed,) = observed_windows(cluster(view), Memory(None))
+    assert observed.posed is not None
+    found = risks_of(view, observed.posed, TABLE_CACHE)
+    assert found is not None
+    assert min(given.breach) > 0.3
+    assert given.nodes > longs
+    chosen, least = found.others_until_next((given.nodes, 4))
+    assert chosen - least <= 0.25 * 0.1 * (1.0 - least) + 1e-5
+
+
 def test_what_is_risked_is_remembered() -> None:
     """Decisions of a period share what the promise leaves; where nothing is left all nodes stay."""
     view = phased(interval=3, jobs=4, confidence=0.9, begun_s=np.array([300.0]))
