@@ -51,24 +51,28 @@ class RiskTable:
         """float64[n]: for each number of servers until the next decision, and all from then on."""
         return self._mean(self.once, interval, jobs, begun, servers)
 
-    def besides(
-        self, interval: int, jobs: float, begun: Floats, servers: Sequence[int], slots: int
-    ) -> tuple[Floats, Floats]:
-        """float64[n] each: `breach` and `risk` of the jobs in the first of two phases; those in the second keep a slot
-        each. Of jobs more variable than an exponential these are the long ones, late or not whatever servers there are.
-        O(J n)."""
-        given = np.asarray(servers, dtype=np.float64)
-        first = np.zeros_like(begun)
+    def breach_of_others(self, interval: int, jobs: float, begun: Floats, servers: Sequence[int], slots: int) -> Floats:
+        """`breach` of the jobs in the first of two phases, float64[n]; those in the second keep a slot each. Of jobs
+        more variable than an exponential these are the long ones, late or not whatever servers there are. O(J n)."""
+        return self._of_others(self.stay, interval, jobs, begun, servers, slots)
+
+    def risk_of_others(self, interval: int, jobs: float, begun: Floats, servers: Sequence[int], slots: int) -> Floats:
+        """`risk` of the same jobs, float64[n]."""
+        return self._of_others(self.once, interval, jobs, begun, servers, slots)
+
+    def _of_others(
+        self, table: NDArray[np.float32], interval: int, jobs: float, begun: Floats, servers: Sequence[int], slots: int
+    ) -> Floats:
+        given, first = np.asarray(servers, dtype=np.float64), np.zeros_like(begun)
         first[0] = 1.0
-        stay, once = np.zeros(given.size), np.zeros(given.size)
+        found = np.zeros(given.size)
         for long, weight in enumerate(begun.tolist()):
             if weight <= NEGLECTED:
                 continue
             left, others = given - long / slots, max(jobs - long, 0.0)
             short = (left <= 0.0) & (others > 0.0)
-            for found, table in ((stay, self.stay), (once, self.once)):
-                found += weight * np.where(short, 1.0, self._mean(table, interval, others, first, left))
-        return stay, once
+            found += weight * np.where(short, 1.0, self._mean(table, interval, others, first, left))
+        return found
 
     def _mean(
         self, table: NDArray[np.float32], interval: int, jobs: float, begun: Floats, servers: ArrayLike

@@ -82,10 +82,10 @@ def risks_of(window: WindowView, problem: Posed, table_cache: TableCache) -> Ris
         return tuple(table.risk(interval, window.jobs, begun, servers_of(nodes)).tolist())
 
     def others_never_changed(nodes: Sequence[int]) -> tuple[float, ...]:
-        return tuple(table.besides(interval, window.jobs, begun, servers_of(nodes), slots)[0].tolist())
+        return tuple(table.breach_of_others(interval, window.jobs, begun, servers_of(nodes), slots).tolist())
 
     def others_until_next(nodes: Sequence[int]) -> tuple[float, ...]:
-        return tuple(table.besides(interval, window.jobs, begun, servers_of(nodes), slots)[1].tolist())
+        return tuple(table.risk_of_others(interval, window.jobs, begun, servers_of(nodes), slots).tolist())
 
     if problem.phased.phases.cv <= 1.0:  # jobs in later phases are not longer than others
         return Risks(never_changed, until_next, never_changed, until_next)

@@ -100,15 +100,14 @@ def test_long_jobs_keep_a_slot_and_the_others_are_as_without_them() -> None:
     """By hand: of five jobs one or two are long, so that three or four others have the slots that those leave."""
     found, fresh = table(problem(LONG)), nobody(LONG, 3)
     begun = np.array([0.0, 0.25, 0.75, 0.0])
-    stay, once = found.besides(6, 5, begun, [1, 2, 3], 1)
 
-    for of, given in ((found.breach, stay), (found.risk, once)):
+    for of, of_others in ((found.breach, found.breach_of_others), (found.risk, found.risk_of_others)):
         one, two = of(6, 4, fresh, [1, 2]), of(6, 3, fresh, [1])
+        given = of_others(6, 5, begun, [1, 2, 3], 1)
         assert given == pytest.approx([1.0, 0.25 * one[0] + 0.75, 0.25 * one[1] + 0.75 * two[0]], abs=1e-9)
-    assert found.besides(6, 2, np.array([0.0, 0.0, 1.0, 0.0]), [2, 3], 1)[0] == pytest.approx([0.0, 0.0], abs=1e-6)
-    nothing_long = found.besides(3, 6, fresh, [1, 2, 3], 1)
-    assert nothing_long[0] == pytest.approx(found.breach(3, 6, fresh, [1, 2, 3]))
-    assert nothing_long[1] == pytest.approx(found.risk(3, 6, fresh, [1, 2, 3]))
+        assert of_others(3, 6, fresh, [1, 2, 3], 1) == pytest.approx(of(3, 6, fresh, [1, 2, 3]))
+    only_long = found.breach_of_others(6, 2, np.array([0.0, 0.0, 1.0, 0.0]), [2, 3], 1)
+    assert only_long == pytest.approx([0.0, 0.0], abs=1e-6)
 
 
 def test_between_sizes_and_beyond_jobs_nothing_is_promised_too_much() -> None:
