@@ -249,7 +249,9 @@ def _joined(outlooks: Sequence[Outlook]) -> Outlook:
 
     levels = [one.level for one in outlooks if one.level is not None]
     columns = column("names"), column("now"), column("predicted"), column("best")
-    return Outlook(*columns, min(levels, default=None), column("goalless"))
+    some = any(one.planned for one in outlooks)
+    planned = tuple(value for one in outlooks for value in one.under_planned_load()) if some else ()
+    return Outlook(*columns, min(levels, default=None), column("goalless"), planned)
 
 
 def give_way(part: Partition, decision: PlacementDecision) -> PlacementDecision:

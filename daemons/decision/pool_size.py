@@ -215,7 +215,7 @@ class _Judge:
             return _Standing(None, *self._placed(places, chosen, counted), stuck)
         known = [
             max(utility, LEAST)
-            for name, utility in zip(outlook.names, outlook.predicted, strict=True)
+            for name, utility in zip(outlook.names, outlook.under_planned_load(), strict=True)
             if name in self._named and not math.isnan(utility)
         ]
         return _Standing(min(known, default=0.0), *self._placed(places, chosen, counted & self._unpredicted), stuck)

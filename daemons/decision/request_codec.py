@@ -47,7 +47,7 @@ from shared.values.jobs import Constraint, ConstraintKind
 from shared.values.operation_costs import OperationCosts
 from shared.values.web_app import ModelForm
 
-SCHEMA = 8  # goes up with every change of what a snapshot or a request consists of
+SCHEMA = 9  # goes up with every change of what a snapshot or a request consists of
 SCHEMAS = tuple(range(1, SCHEMA + 1))  # that can be read
 BYTES_MAX = 64 << 20  # of the JSON in a file
 NUMBER_MAX = 1e60  # of a finite number, so that products of several are finite too
@@ -77,6 +77,7 @@ _LATER_ROWS: Mapping[int, Mapping[type, Mapping[str, bool | float]]] = {
     2: {WorkloadColumns: {"queued": False}},
     6: {WorkloadColumns: {"stays": False}},
     7: {FlowColumns: {"response_factor": 1.0}},
+    9: {FlowColumns: {"expected_mhz": 0.0}},
 }  # columns by the schema that brought them, and what they were before
 _LATER_OF_WINDOWS = {8: ("phase_rates", "phase_goes", "begun_s", "unavoidable")}  # what they lack has its default
 _COSTS = ("start_s", "suspend_s_per_mib", "resume_s_per_mib", "migrate_s_per_mib")

@@ -1,14 +1,16 @@
 """How much load to plan for: a decision must hold until the next one can correct it.
 
 The load of the last while is taken as a straight line with deviations from it (exponentially weighted least squares,
-the newest samples counting most; Brown, Smoothing, Forecasting and Prediction, 1963). Planned is the quantile of what
-the line and the deviations let expect at the horizon, and never less than what is measured now. While little is known
-the deviations are taken to be `PRIOR_FRAC` of the load.
+the newest samples counting most; Brown, Smoothing, Forecasting and Prediction, 1963). Expected is what the line leads
+to at the horizon, where it rises, or the load of now where that is far off the line. Planned is the quantile of what
+the line and the deviations let expect there, and never less than what is measured now. While little is known the
+deviations are taken to be `PRIOR_FRAC` of the load.
 """
 
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -18,20 +20,40 @@ from shared.base.errors import InvalidValue
 
 FREE_GAP, DEAR_GAP = 0.02, 0.10  # between these head-room shrinks from all that is wanted to the least
 LEAST_QUANTILE = 0.8
+STEP_SPREADS = 2.0  # so many deviations off the line, the load has changed for good
 MEMORY_S = 1_200.0  # after so long a sample counts e times less
 PRIOR_FRAC, PRIOR_SAMPLES = 0.05, 4.0
 
 
-def planned_mhz(ages_s: ArrayLike, loads_mhz: ArrayLike, now_mhz: float, horizon_s: float, quantile: float) -> float:
-    """Return the load in MHz to plan for over the next `horizon_s`, at least `now_mhz`, which is measured now.
+@dataclass(frozen=True, slots=True)
+class LoadForecast:
+    """A load in MHz: `now_mhz` is measured, `ahead_mhz` is where the line of the last while leads, `spread_mhz` the
+    standard deviation from it."""
 
-    ages_s: how long ago each sample of `loads_mhz` ended, 0 for the newest. quantile: 0.5 to below 1. O(samples).
-    """
-    if not 0.5 <= quantile < 1.0:
-        raise InvalidValue("quantile", quantile, "0.5 or above, below 1")
+    now_mhz: float
+    ahead_mhz: float
+    spread_mhz: float
+
+    @property
+    def expected_mhz(self) -> float:
+        """The load that is most likely: what the line leads to, or that of now where it is off by more than the usual
+        deviations and will last."""
+        usual = abs(self.now_mhz - self.ahead_mhz) <= STEP_SPREADS * self.spread_mhz
+        return self.ahead_mhz if usual else self.now_mhz
+
+    def planned_mhz(self, quantile: float) -> float:
+        """Return the load to plan for, at least that of now. quantile: 0.5 to below 1, else `InvalidValue`."""
+        if not 0.5 <= quantile < 1.0:
+            raise InvalidValue("quantile", quantile, "0.5 or above, below 1")
+        return max(self.now_mhz, self.ahead_mhz + float(ndtri(quantile)) * self.spread_mhz)
+
+
+def forecast_load(ages_s: ArrayLike, loads_mhz: ArrayLike, now_mhz: float, horizon_s: float) -> LoadForecast:
+    """Return what load is to come within `horizon_s`. ages_s: how long ago each sample of `loads_mhz` ended, 0 for the
+    newest. Without samples, that of now. O(samples)."""
     ages, loads = np.asarray(ages_s, dtype=np.float64), np.asarray(loads_mhz, dtype=np.float64)
     if not len(loads):
-        return now_mhz
+        return LoadForecast(now_mhz, now_mhz, 0.0)
     weights = np.exp((ages.min() - ages) / MEMORY_S)  # the newest counts, however old it is
     total = float(weights.sum())
     mean_age, mean = float(weights @ ages) / total, float(weights @ loads) / total
@@ -44,7 +66,7 @@ def planned_mhz(ages_s: ArrayLike, loads_mhz: ArrayLike, now_mhz: float, horizon
     prior = PRIOR_SAMPLES * (PRIOR_FRAC * mean) ** 2
     spread = math.sqrt((many * float(weights @ (loads - line) ** 2) / total + prior) / (many + PRIOR_SAMPLES))
     ahead = mean + slope * mean_age + max(0.0, slope) * horizon_s
-    return max(now_mhz, ahead + float(ndtri(quantile)) * spread)
+    return LoadForecast(now_mhz, ahead, spread)
 
 
 def headroom_quantile(most: float, gap: float) -> float:

@@ -4,7 +4,7 @@ At now + T a job that is not done has its work left then, and the jobs' level fo
 given in this cycle, also by those that end within it. A job that ends keeps the utility of its own completion and
 leaves the equation. Jobs on one node slow each other down as `neighbours` says. A job makes no progress during its own
 operation; one that takes the place of a suspended job also waits for that suspend. A web application has the utility of
-the CPU that its instances are given together.
+the CPU that its instances are given together, under the load that is to be expected.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from daemons.models.level import JobDemand
 from daemons.models.neighbours import Crowd, of_workloads, slowed
 from daemons.models.stages import JobStages, finish_s, outlook, stages_of
 from daemons.models.utility import utility_at
-from daemons.models.web_utility import app_utilities
+from daemons.models.web_utility import app_utilities, expected_flows
 from shared.base.errors import InvalidValue
 from shared.policy_api.decision import Change, ChangeKind, Outlook, Slowed
 from shared.policy_api.snapshot import Bools, Floats, Ints, Snapshot, WorkloadState
@@ -119,7 +119,8 @@ class Forecast:
         self._start_s, self._goal_s = work.desired_start_s[self._rows], work.goal_s[self._rows]
         self._importance = work.importance[self._rows]
         self._instances = work.instances[self._rows].astype(np.float64)
-        self._apps = app_utilities(snapshot.web, snapshot.flows, snapshot.nodes.core_mhz.max(initial=0.0) or 1.0)
+        vcpu_mhz = snapshot.nodes.core_mhz.max(initial=0.0) or 1.0
+        self._apps = app_utilities(snapshot.web, expected_flows(snapshot.flows), vcpu_mhz)
         self.names = (*(work.names[row] for row in self._rows.tolist()), *snapshot.web.names)
         best = self._utility(snapshot.now_s + finish_s(self._jobs))
         self.best = np.concatenate([best, self._web(_most_mhz(snapshot))])

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -200,6 +200,11 @@ def app_utilities(web: WebColumns, flows: FlowColumns, vcpu_mhz: ArrayLike) -> t
         own[app].append(made[row])
     limits = zip(own, web.max_mhz.tolist(), web.importance.tolist(), strict=True)
     return tuple(AppUtility(tuple(each), max_mhz, importance) for each, max_mhz, importance in limits)
+
+
+def expected_flows(flows: FlowColumns) -> FlowColumns:
+    """Return the flows under the load that is to be expected in place of the one to plan for."""
+    return replace(flows, load_mhz=np.where(flows.expected_mhz > 0.0, flows.expected_mhz, flows.load_mhz))
 
 
 def _of_rows(

@@ -154,8 +154,10 @@ class Outlook:
     """What a policy predicts for workloads and web applications by name, one entry each in every sequence.
 
     now: the utility if nothing is changed, predicted: under the decision, best: what is reachable at full speed from
-    now on; all at the end of the cycle (apc.txt section 4.4). level: the jobs' common level (None: there are no jobs).
-    goalless: those of the names that have no goal: their utility of 1 tells nothing and is shown nowhere.
+    now on; all at the end of the cycle (apc.txt section 4.4), under the load of applications that is to be expected.
+    level: the jobs' common level (None: there are no jobs). goalless: those of the names that have no goal: their
+    utility of 1 tells nothing and is shown nowhere. planned: under the decision and the load to plan for (empty: as
+    `predicted`).
     """
 
     names: Sequence[str] = ()
@@ -164,6 +166,11 @@ class Outlook:
     best: Sequence[float] = ()
     level: float | None = None
     goalless: Sequence[str] = ()
+    planned: Sequence[float] = ()
+
+    def under_planned_load(self) -> Sequence[float]:
+        """Return the utilities under the decision and the load to plan for, in the order of the names."""
+        return self.planned or self.predicted
 
     def aims(self) -> list[bool]:
         """Return of each of the names whether it has a goal."""

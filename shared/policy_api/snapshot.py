@@ -144,7 +144,8 @@ class FlowColumns:
 
     goal: on the response time in seconds (its mean where `percentile` is 0, else that percentile, 0..1), or on the
     throughput in requests/s where `throughput`. model: the registered response-time model; t_min_s, c_mhz_s, load_mhz
-    (CPU that the present demand uses up), rate_per_s (arrivals), work_mcycles (of one request): what the model takes.
+    (CPU that the demand to plan for uses up), rate_per_s (arrivals), work_mcycles (of one request): what the model
+    takes. expected_mhz: the load that is to be expected, without head-room (0: `load_mhz`); predictions are of that.
     response_factor: how many times as long as the model says the part of a response time is that CPU shortens, as
     measured (> 0; 1: not measured).
     """
@@ -161,6 +162,7 @@ class FlowColumns:
     rate_per_s: Floats
     work_mcycles: Floats
     response_factor: Floats
+    expected_mhz: Floats
 
 
 @dataclass(frozen=True, slots=True)
@@ -308,6 +310,7 @@ NO_FLOWS = FlowColumns(
     rate_per_s=_NO_FLOATS,
     work_mcycles=_NO_FLOATS,
     response_factor=_NO_FLOATS,
+    expected_mhz=_NO_FLOATS,
 )
 Columns = (
     NodeColumns

@@ -94,6 +94,7 @@ def flow_columns(loads: Sequence[WebLoad], now_s: float) -> FlowColumns:
         rate_per_s=floats([asked.rate_per_s for _, _, asked in rows]),
         work_mcycles=floats([asked.work_mcycles for _, _, asked in rows]),
         response_factor=np.ones(len(rows)),
+        expected_mhz=np.zeros(len(rows)),
     )
 
 

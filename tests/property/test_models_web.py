@@ -168,6 +168,7 @@ def test_the_flows_of_a_snapshot_are_as_each_made_alone(
         rate_per_s=np.array(rate),
         work_mcycles=np.array(work),
         response_factor=np.array(factor),
+        expected_mhz=np.zeros(len(factor)),
     )
 
     found = app_utilities(web, flows, vcpu_mhz)

@@ -168,6 +168,7 @@ def experiment_five(waiting: int, nodes: int = 25, cores: int = 4) -> Snapshot:
         rate_per_s=none,
         work_mcycles=none,
         response_factor=one,
+        expected_mhz=np.zeros_like(one),
     )
     return replace(snapshot(rows, [*jobs, *replicas], NOW_S), cycle_s=CYCLE_S, web=web, flows=flows)
 
@@ -274,6 +275,7 @@ def _applications(rng: np.random.Generator, count: int, nodes: int) -> tuple[Web
         throughput=np.zeros(len(columns), dtype=np.bool_),
         model=models,
         response_factor=np.ones(len(columns)),
+        expected_mhz=np.zeros(len(columns)),
         **number,
     )
     replicas = [

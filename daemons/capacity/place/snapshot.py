@@ -271,4 +271,5 @@ def _flows(file: PlaceFile) -> FlowColumns:
         rate_per_s=_floats([flow.rate_per_s for flow in flows]),
         work_mcycles=_floats([flow.work_mcycles for flow in flows]),
         response_factor=np.ones(len(flows)),
+        expected_mhz=np.zeros(len(flows)),
     )

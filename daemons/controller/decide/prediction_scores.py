@@ -14,7 +14,7 @@ from daemons.controller.state.cluster import Cluster
 from daemons.controller.state.jobs import JobEntry
 from daemons.decision.gains import columns_of
 from daemons.models.prediction_score import OFF, OVER_CYCLES, Cause, PredictionScore, scored
-from daemons.models.web_utility import AppUtility, app_utilities
+from daemons.models.web_utility import AppUtility, app_utilities, expected_flows
 from daemons.values.records.cluster import DecisionRecord
 from daemons.values.view_format import Row
 from shared.base.errors import InvalidValue
@@ -173,7 +173,7 @@ def _of_app(promise: _Promise, name: str, predicted: float, now: Snapshot) -> Ca
     (then_app,) = np.flatnonzero(np.array(promise.web.names) == name)
     (now_app,) = np.flatnonzero(np.array(now.web.names) == name)
     web = take_rows(promise.web, np.array([then_app]))
-    then = _flows_of(promise.flows, int(then_app))
+    then = expected_flows(_flows_of(promise.flows, int(then_app)))
     today = _flows_of(now.flows, int(now_app))
     if then.names != today.names:
         return Cause.RESPONSE_MODEL

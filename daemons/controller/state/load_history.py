@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from daemons.models.load_forecast import planned_mhz
+from daemons.models.load_forecast import LoadForecast, forecast_load
 from daemons.values.settings import WebPlanning
 from shared.policy_api.snapshot import Floats
 from shared.values.web_app import FlowSample
@@ -76,19 +76,26 @@ class LoadHistory:
         be worked off beside it, and instances can use a part of their CPU only. quantile: not that of the planning."""
         if not len(self.at_s):
             return 0.0
-        now_s = float(self.at_s[-1])
+        if planning.known_mhz is not None:
+            planned = planning.known_mhz(app, float(self.at_s[-1]))
+        else:
+            quantile = planning.headroom_quantile if quantile is None else quantile
+            planned = self._forecast(works, planning).planned_mhz(quantile)
+        waiting = sum(count * works.get(flow, 0.0) for flow, count in self.queued.items())
+        return (planned + waiting / planning.work_off_s) / planning.usable_frac
+
+    def expected_mhz(self, works: Mapping[str, float], planning: WebPlanning) -> float:
+        """Return the load in MHz that is to be expected within the horizon, as instances can use it; 0 before any
+        sample."""
+        return self._forecast(works, planning).expected_mhz / planning.usable_frac if len(self.at_s) else 0.0
+
+    def _forecast(self, works: Mapping[str, float], planning: WebPlanning) -> LoadForecast:
         whole = len(self.at_s) - bool(self.seconds[-1] < RECENT_S)
         asked_mcycles = np.zeros(len(self.at_s))
         for flow, counts in self.offered.items():
             asked_mcycles += counts * works.get(flow, 0.0)
-        ages, loads = now_s - self.at_s[:whole], asked_mcycles[:whole] / self.seconds[:whole]
-        waiting = sum(count * works.get(flow, 0.0) for flow, count in self.queued.items())
-        if planning.known_mhz is not None:
-            planned = planning.known_mhz(app, now_s)
-        else:
-            quantile = planning.headroom_quantile if quantile is None else quantile
-            planned = planned_mhz(ages, loads, self.now_mhz(works), planning.horizon_s, quantile)
-        return (planned + waiting / planning.work_off_s) / planning.usable_frac
+        ages, loads = float(self.at_s[-1]) - self.at_s[:whole], asked_mcycles[:whole] / self.seconds[:whole]
+        return forecast_load(ages, loads, self.now_mhz(works), planning.horizon_s)
 
 
 def _longer(column: Floats) -> Floats:

@@ -111,7 +111,11 @@ class Redistribution:
 
     def changes(self, now_s: float) -> list[Change]:
         """Return the changes of CPU that would help; none where they would not, or figures are missing."""
-        apps = [web for web in self._cluster.web.values() if self._takes_part(web) and _is_known(web)]
+        measured = [web for web in self._cluster.web.values() if self._takes_part(web) and web.samples]
+        apps = [web for web in measured if _is_known(web)]
+        for web in measured:
+            if not _is_known(web):
+                self._catch_up(web)
         if not apps:
             return []
         nodes = [node for node in self._cluster.nodes.values() if self._is_shared(node)]
@@ -154,19 +158,41 @@ class Redistribution:
         web.headroom_quantile = wanted if before is None else before + SETTLING * (wanted - before)
 
     def _grow(self, running: Running, apps: Sequence[WebEntry], then: Shared) -> None:
-        """Ask for more instances where those that run have all that they can use, it is not enough, and one more would
-        help."""
+        """Ask for as many more instances as an application needs for the jobs' level, where those that run have all
+        that they can use, it is not enough, and one more would help."""
         of, most, largest = running.replica_app, running.replica_most_mhz, np.zeros(len(apps))
         np.maximum.at(largest, of, most)
         all_mhz, given_mhz = (np.bincount(of, values, len(apps)).tolist() for values in (most, then.replica_mhz))
-        for at, web in enumerate(apps):
+        for at, (web, count) in enumerate(zip(apps, np.bincount(of, minlength=len(apps)).tolist(), strict=True)):
             full = all_mhz[at] > 0.0 and given_mhz[at] > FULL_FRAC * all_mhz[at]
-            wanted = self._cluster.replicas_wanted(web.app.name)
-            if not full or wanted >= web.app.max_instances or then.utilities[at] >= then.level - WORTH:
+            if not full or then.utilities[at] >= then.level - WORTH:
                 continue
-            if float(running.apps[at].utility(given_mhz[at] + largest.item(at))) >= then.utilities[at] + WORTH:
-                web.grown = wanted + max(1, wanted // 4)
+            utility, each_mhz = running.apps[at], largest.item(at)
+            if float(utility.utility(given_mhz[at] + each_mhz)) < then.utilities[at] + WORTH:
+                continue
+            lacks_mhz = float(utility.mhz(min(then.level, utility.best - WORTH))) - given_mhz[at]
+            needs = count + max(1, math.ceil(min(lacks_mhz / each_mhz, web.app.max_instances)))
+            if needs > self._cluster.replicas_wanted(web.app.name):  # else they are on their way
+                web.grown = needs
                 self._deciding.unit_of_work.place = True
+
+    def _catch_up(self, web: WebEntry) -> None:
+        """Ask for more instances of an application that cannot keep up, while the work of its requests is not known:
+        in proportion to what it is asked for and what it answers, at most twice as many at a time. What was measured
+        before the last one was started says nothing."""
+        sample, replicas = web.samples[-1], self._cluster.replicas.get(web.app.name, {}).values()
+        running = [replica for replica in replicas if replica.phase is RUNNING]
+        began_s = sample.at_s - max((flow.window_s for flow in sample.flows), default=0.0)
+        work_off_s = self._settings.web_planning.work_off_s
+        asked_per_s = sum(flow.offered / flow.window_s + flow.queued / work_off_s for flow in sample.flows)
+        answered_per_s = sum(flow.served / flow.window_s for flow in sample.flows)
+        waits = any(flow.queued or flow.rejected for flow in sample.flows)
+        if not waits or answered_per_s <= 0.0 or any(replica.wanted_s >= began_s for replica in running):
+            return
+        needs = min(math.ceil(len(running) * asked_per_s / answered_per_s), 2 * len(running), web.app.max_instances)
+        if needs > self._cluster.replicas_wanted(web.app.name):
+            web.grown = needs
+            self._deciding.unit_of_work.place = True
 
     @staticmethod
     def _is_shared(node: NodeEntry) -> bool:

@@ -93,6 +93,9 @@ def flow_columns(apps: list[WebEntry], planning: WebPlanning | None = None) -> F
     for row, flow, now in rows:
         works[row][flow.name] = now.work_mcycles
     loads = _floats([_load_mhz(web, each, planning) for web, each in zip(apps, works, strict=True)])
+    expected = [
+        web.load.expected_mhz(each, planning) if planning else 0.0 for web, each in zip(apps, works, strict=True)
+    ]
     flows = [flow for _, flow, _ in rows]
     work = _floats([now.work_mcycles for _, _, now in rows])
     fitted = [now.work_mcycles if flow.c_mhz_s is None else flow.c_mhz_s for _, flow, now in rows]
@@ -110,6 +113,7 @@ def flow_columns(apps: list[WebEntry], planning: WebPlanning | None = None) -> F
         rate_per_s=_floats([now.rate_per_s for _, _, now in rows]),
         work_mcycles=work,
         response_factor=_floats([apps[row].factors.get(flow.name, NOT_MEASURED).value for row, flow, _ in rows]),
+        expected_mhz=_floats([expected[row] if flow.load_mhz is None else 0.0 for row, flow, _ in rows]),
     )
 
 

@@ -444,7 +444,7 @@ def outlook_of(web: Web) -> Outlook:
     """What is predicted for every job, in the order of the rows, then for the web applications."""
     state = web.state
     problem, names = state.problem, state.problem.snapshot.workloads.names
-    after = web.utilities()
+    after, planned = web.expected(), web.utilities()
     rows = [row for row in state.rows if problem.counted[row]]
     predicted = state.utilities()
     level = state.levels.level if state.any_open() else None
@@ -452,11 +452,12 @@ def outlook_of(web: Web) -> Outlook:
     goalless += [problem.snapshot.web.names[app.row] for app in web.apps if not app.aims]
     return Outlook(
         (*[names[row] for row in rows], *(problem.snapshot.web.names[app.row] for app in web.apps)),
-        (*[state.before[row] for row in rows], *(web.before[app.row] for app in web.apps)),
+        (*[state.before[row] for row in rows], *(web.expected_before[app.row] for app in web.apps)),
         (*[predicted[row] for row in rows], *(after[app.row] for app in web.apps)),
-        (*[problem.top[row] for row in rows], *(app.at(best_mhz(problem, app)) for app in web.apps)),
+        (*[problem.top[row] for row in rows], *(app.expected_at(best_mhz(problem, app)) for app in web.apps)),
         level,
         tuple(goalless),
+        (*[predicted[row] for row in rows], *(planned[app.row] for app in web.apps)),
     )
 
 

@@ -1,4 +1,5 @@
-"""Which of two placements is better: utilities in ascending order, then fewer disruptions, then more CPU used.
+"""Which of two placements is better: utilities in ascending order, then fewer disruptions, then more CPU used, then any
+rise of utilities by a start alone.
 
 Only what differs is compared: utilities that both have take no part, so that the gain of one job among thousands is not
 lost between neighbours that lie closer together than the tolerance.
@@ -11,6 +12,7 @@ from collections.abc import Sequence
 from daemons.policies.placement.apc.state import State, Trial
 
 _SAME = 1e-9
+_RISE = 1e-6
 _SAME_MHZ = 1e-6  # relative
 
 
@@ -62,6 +64,9 @@ def better(state: State, new: Trial, old: Trial | None, floor: float) -> bool:
     if new.moves != moves:
         return new.moves < moves and min(mine) >= min(min(other), floor) - _SAME
     given_mhz = state.levels.given_mhz if old is None else old.given_mhz
-    if new.given_mhz > given_mhz * (1.0 + _SAME_MHZ):
+    more = new.given_mhz > given_mhz * (1.0 + _SAME_MHZ)
+    # Who only starts costs nobody a disruption: beside the less urgent it is worth any rise, which adds up by and by.
+    starts = new.moves == 0 and not new.gone and new.given_mhz >= given_mhz * (1.0 - _SAME_MHZ)
+    if more or (starts and compare(mine, other, _RISE) > 0):
         return min(mine) >= min(min(other), floor) - _SAME
     return False

@@ -13,13 +13,13 @@ from dataclasses import dataclass, field
 import numpy as np
 from scipy.optimize import brentq  # type: ignore[import-untyped]  # scipy has no types of its own
 
-from daemons.models.web_utility import AppUtility, app_utilities
+from daemons.models.web_utility import AppUtility, app_utilities, expected_flows
 from daemons.policies.placement.apc.leftover import fair_level, share
 from daemons.policies.placement.apc.problem import LEAST_MHZ, RUNNING, SLACK, Problem
 from daemons.policies.placement.apc.rules import misplaced
 from daemons.policies.placement.apc.state import State
 from shared.base.errors import InvalidValue
-from shared.policy_api.snapshot import Floats, Snapshot, take_rows
+from shared.policy_api.snapshot import Floats, FlowColumns, Snapshot, take_rows
 
 _LOW = -1e9  # lower than any utility that matters
 _ROUNDS = 12
@@ -29,12 +29,14 @@ _WORTH = 0.1
 
 @dataclass(slots=True, eq=False)
 class App:
-    """An application: its utility against CPU (None: its figures are not sound), its rows, those that run and may be
-    changed, CPU that others of its instances hold, and how many of those there are. One without a goal is content
-    whatever it gets, and its instances share what those with goals leave."""
+    """An application: its utility against CPU under the load to plan for (None: its figures are not sound) and under
+    the one that is to be expected, its rows, those that run and may be changed, CPU that others of its instances hold,
+    and how many of those there are. One without a goal is content whatever it gets, and its instances share what those
+    with goals leave."""
 
     row: int
     utility: AppUtility | None
+    expected: AppUtility | None
     rows: list[int]
     running: list[int] = field(default_factory=list)
     fixed_mhz: float = 0.0
@@ -48,6 +50,10 @@ class App:
     def at(self, mhz: float) -> float:
         """Its utility with so much CPU; 1 without sound figures."""
         return float(self.utility.utility(mhz)) if self.utility is not None else 1.0
+
+    def expected_at(self, mhz: float) -> float:
+        """Its utility with so much CPU under the load that is to be expected; 1 without sound figures."""
+        return float(self.expected.utility(mhz)) if self.expected is not None else 1.0
 
     def wants_mhz(self, utility: float) -> float:
         """CPU that instances which may be changed need together for a utility."""
@@ -63,10 +69,10 @@ def apps_of(problem: Problem) -> list[App]:
     snapshot, found = problem.snapshot, []
     if not snapshot.web.names:
         return []
-    of = snapshot.workloads.app
-    for app, model in enumerate(_models(snapshot)):
+    of, planned, expected = snapshot.workloads.app, _models(snapshot), _models(snapshot, expected_flows(snapshot.flows))
+    for app, models in enumerate(zip(planned, expected, strict=True)):
         rows = (of == app).nonzero()[0].tolist()
-        made = App(app, model, rows)
+        made = App(app, *models, rows)
         for row in rows:
             if problem.movable[row]:
                 made.running.append(row)
@@ -77,13 +83,14 @@ def apps_of(problem: Problem) -> list[App]:
     return found
 
 
-def _models(snapshot: Snapshot) -> Sequence[AppUtility | None]:
+def _models(snapshot: Snapshot, flows: FlowColumns | None = None) -> Sequence[AppUtility | None]:
+    flows = snapshot.flows if flows is None else flows
     core_mhz = snapshot.nodes.core_mhz
     vcpu_mhz = float(core_mhz[np.isfinite(core_mhz)].max(initial=0.0)) or 1.0
     try:
-        models: Sequence[AppUtility] = app_utilities(snapshot.web, snapshot.flows, vcpu_mhz)
+        models: Sequence[AppUtility] = app_utilities(snapshot.web, flows, vcpu_mhz)
     except (InvalidValue, ArithmeticError):
-        return [_model(snapshot, app, vcpu_mhz) for app in range(len(snapshot.web.names))]
+        return [_model(snapshot, flows, app, vcpu_mhz) for app in range(len(snapshot.web.names))]
     return [model if _is_sound(model) else None for model in models]
 
 
@@ -93,9 +100,8 @@ def _is_sound(model: AppUtility) -> bool:
     return bool(np.isfinite(ends).all()) and math.isfinite(model.importance) and model.max_mhz >= 0.0
 
 
-def _model(snapshot: Snapshot, app: int, vcpu_mhz: float) -> AppUtility | None:
+def _model(snapshot: Snapshot, flows: FlowColumns, app: int, vcpu_mhz: float) -> AppUtility | None:
     """One application alone; None if its figures are not sound."""
-    flows = snapshot.flows
     mine = (flows.app == app).nonzero()[0]
     alone = take_rows(flows, mine)
     try:
@@ -137,14 +143,21 @@ class Web:
         self.state, self.problem, self.apps = state, state.problem, apps
         self.target = math.inf
         self._claims = state.division.claims() if apps else (np.empty(0), np.empty(0))
-        self.before = self.utilities()
+        self.before, self.expected_before = self.utilities(), self.expected()
 
     # --- CPU -----------------------------------------------------------------------------------------------------
 
     def utilities(self) -> dict[int, float]:
         """By row of the applications: what they have now."""
+        return {app.row: app.at(self._given_mhz(app)) for app in self.apps}
+
+    def expected(self) -> dict[int, float]:
+        """By row of the applications: what they have now under the load that is to be expected."""
+        return {app.row: app.expected_at(self._given_mhz(app)) for app in self.apps}
+
+    def _given_mhz(self, app: App) -> float:
         given = self.state.replica_given_mhz
-        return {app.row: app.at(app.fixed_mhz + sum(given[row] for row in app.running)) for app in self.apps}
+        return app.fixed_mhz + sum(given[row] for row in app.running)
 
     def equalise(self, spare: bool) -> None:
         """Divide all CPU between applications and jobs; `spare`: what jobs do not use goes to the applications too."""

@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from random import Random
 
 import pytest
 
-from daemons.models.load_forecast import LEAST_QUANTILE, PRIOR_FRAC, headroom_quantile, planned_mhz
+from daemons.models.load_forecast import LEAST_QUANTILE, PRIOR_FRAC, forecast_load, headroom_quantile
 from shared.base.errors import InvalidValue
+
+
+def planned_mhz(
+    ages_s: Sequence[float], loads_mhz: Sequence[float], now_mhz: float, horizon_s: float, quantile: float
+) -> float:
+    return forecast_load(ages_s, loads_mhz, now_mhz, horizon_s).planned_mhz(quantile)
 
 
 def test_without_samples_it_is_what_is_measured() -> None:
@@ -82,3 +89,11 @@ def test_headroom_shrinks_the_further_the_jobs_are_behind() -> None:
 
 def test_headroom_below_the_least_stays_as_configured() -> None:
     assert headroom_quantile(0.6, 0.5) == 0.6
+
+
+def test_expected_is_the_line_and_after_a_step_the_load_of_now() -> None:
+    """Deviations of 5 % are noise, half as much again is a step, up or down."""
+    ages = [60.0 * row for row in range(60)]
+    loads = [100.0 + 5.0 * (-1.0) ** row for row in range(60)]
+    expected = [forecast_load(ages, loads, now_mhz, 60.0).expected_mhz for now_mhz in (95.0, 105.0, 150.0, 50.0)]
+    assert expected == pytest.approx([100.0, 100.0, 150.0, 50.0], rel=0.01)

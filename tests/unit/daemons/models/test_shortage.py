@@ -44,6 +44,7 @@ def cluster(*jobs: WorkRow, load_mhz: float = 0.0, **changes: Any) -> Snapshot:
         rate_per_s=one,
         work_mcycles=one * 20.0,
         response_factor=one,
+        expected_mhz=np.zeros_like(one),
     )
     return replace(seen, web=web, flows=flows)
 

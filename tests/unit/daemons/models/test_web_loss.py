@@ -37,6 +37,7 @@ def columns(goals_s: list[float], rates: list[float], work_mcycles: float = 50.0
         rate_per_s=np.array(rates),
         work_mcycles=work_mcycles * ones,
         response_factor=ones,
+        expected_mhz=np.zeros_like(ones),
     )
     return web, flows
 

@@ -202,6 +202,7 @@ def _columns() -> tuple[WebColumns, FlowColumns]:
         rate_per_s=np.array([50.0, 10.0, 0.0, 20.0]),
         work_mcycles=np.array([20.0, 80.0, 0.0, 10.0]),
         response_factor=np.ones(4),
+        expected_mhz=np.zeros(4),
     )
     return web, flows
 

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from daemons.controller.state.load_history import POINT_S, POINTS_MAX, RECENT_S, LoadHistory
-from daemons.models.load_forecast import planned_mhz
+from daemons.models.load_forecast import forecast_load
 from daemons.values.settings import WebPlanning
 from shared.values.web_app import FlowSample
 from tests.extent import examples
@@ -113,4 +113,6 @@ def test_what_is_planned_for_is_that_of_plain_loops(samples: list[tuple[float, i
 
     found = history.planned_mhz("shop", WORKS, AS_IT_IS)
 
-    assert found == planned_mhz([now_s - at_s for at_s, *_ in whole], loads, history.now_mhz(WORKS), 60.0, 0.5)
+    forecast = forecast_load([now_s - at_s for at_s, *_ in whole], loads, history.now_mhz(WORKS), 60.0)
+    assert found == forecast.planned_mhz(0.5)
+    assert history.expected_mhz(WORKS, AS_IT_IS) == forecast.expected_mhz

@@ -143,3 +143,19 @@ def test_a_job_that_waits_is_started_in_the_room_that_is_made_although_no_job_ru
     harness.wait(2 * ADJUST_S, ("n1",))
     harness.obey()
     assert harness.controller.cluster.active["late"].phase is JobPhase.RUNNING
+
+
+def test_as_many_instances_are_added_at_a_time_as_are_needed() -> None:
+    """Given one instance on a node of 4,000 MHz, when requests for 14,000 MHz come, then after one look there are as
+    many as that takes with its head-room, and a second look before they run adds no more."""
+    nodes = tuple(f"n{number}" for number in range(1, 21))
+    harness = ControllerHarness(nodes, placement=PolicyChoice("apc")).lead()
+    app = WebApp("shop", (FLOW,), 500, max_mhz=4_000.0, min_instances=1, max_instances=20, vcpus=4)
+    assert harness.ask(SubmitWeb("s", app)).done
+    harness.obey()
+    harness.wait(ADJUST_S, nodes)
+    asked(harness, 1_400)
+    harness.wait(2 * ADJUST_S, nodes)
+    harness.obey()
+    cluster = harness.controller.cluster
+    assert len([entry for entry in cluster.active.values() if entry.phase is JobPhase.RUNNING]) == 5

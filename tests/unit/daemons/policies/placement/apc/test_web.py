@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from daemons.models.outlook import outlook_of
 from daemons.policies.placement.apc import Apc
 from daemons.policies.placement.apc.params import Params
 from daemons.policies.placement.apc.problem import problem_of
@@ -45,7 +46,7 @@ def _seen(
     one, none, replicas = np.ones(1), np.zeros(1), sum(row.app == 0 for row in rows)
     web = WebColumns(("web",), np.array([least]), np.array([replicas]), one * most_mhz, one)
     form = (ModelForm.SHIFTED_HYPERBOLA,)
-    fixed = (none > 0, form, one * 0.1, one * 500.0, one * load_mhz, none, none, one)
+    fixed = (none > 0, form, one * 0.1, one * 500.0, one * load_mhz, none, none, one, none)
     flows = FlowColumns(("requests",), np.array([0]), one, none, *fixed)
     made = replace(snapshot(nodes, rows, NOW_S), cycle_s=CYCLE_S, web=web, flows=flows)
     return replace(made, **more)
@@ -206,3 +207,17 @@ def test_an_application_beside_one_without_figures_keeps_its_own_response_factor
     assert bad is None
     assert good is not None
     assert good.flows[0].tail == 2.0
+
+
+def test_it_decides_for_the_load_to_plan_for_and_predicts_for_the_one_to_expect() -> None:
+    """Given a planned load of 1,500 MHz of which 1,000 are to be expected, when a node of 3,000 is shared with nobody,
+    then the prediction is of the latter, and what the number of nodes is chosen by is of the former."""
+    seen = _seen([NODE], [_replica(0, 0, 1000.0)], load_mhz=1500.0)
+    seen = replace(seen, flows=replace(seen.flows, expected_mhz=np.array([1000.0])))
+    decision = _decide(seen)
+    outlook = decision.outlook
+    assert outlook is not None
+    given_mhz = decision.changes[0].allotments[0].cpu_mhz
+    assert list(outlook.predicted) == pytest.approx([0.9 - 500.0 / (given_mhz - 1000.0)])
+    assert list(outlook.under_planned_load()) == pytest.approx([0.9 - 500.0 / (given_mhz - 1500.0)])
+    assert list(outlook_of(seen, decision.changes).predicted) == pytest.approx(list(outlook.predicted))
