@@ -65,8 +65,14 @@ def better(state: State, new: Trial, old: Trial | None, floor: float) -> bool:
         return new.moves < moves and min(mine) >= min(min(other), floor) - _SAME
     given_mhz = state.levels.given_mhz if old is None else old.given_mhz
     more = new.given_mhz > given_mhz * (1.0 + _SAME_MHZ)
-    # Who only starts costs nobody a disruption: beside the less urgent it is worth any rise, which adds up by and by.
-    starts = new.moves == 0 and not new.gone and new.given_mhz >= given_mhz * (1.0 - _SAME_MHZ)
-    if more or (starts and compare(mine, other, _RISE) > 0):
+    starts = not (new.moves or new.gone) and new.given_mhz >= given_mhz * (1.0 - _SAME_MHZ)
+    if more or (starts and _rises(mine, other)):
         return min(mine) >= min(min(other), floor) - _SAME
     return False
+
+
+def _rises(new: Sequence[float], old: Sequence[float]) -> bool:
+    """Whether somebody gains and nobody loses anything: where that takes no disruption it is worth any rise, which adds
+    up by and by. Both in the same order."""
+    gains = [mine - other for mine, other in zip(new, old, strict=True)]
+    return max(gains, default=0.0) > _RISE and min(gains, default=0.0) >= -_SAME
