@@ -134,7 +134,7 @@ class Redistribution:
             then = redistribute(running, curves)
         except (InvalidValue, ArithmeticError):
             return []
-        self._grow(running, apps, then)
+        self._grow(running, apps, then, vcpu_mhz)
         for web, best in zip(apps, columns.best.tolist(), strict=True):
             self._set_headroom(web, best - then.level)
         makes_room = self._makes_room(found, then)
@@ -157,9 +157,11 @@ class Redistribution:
         before = web.headroom_quantile
         web.headroom_quantile = wanted if before is None else before + SETTLING * (wanted - before)
 
-    def _grow(self, running: Running, apps: Sequence[WebEntry], then: Shared) -> None:
+    def _grow(self, running: Running, apps: Sequence[WebEntry], then: Shared, vcpu_mhz: float) -> None:
         """Ask for as many more instances as an application needs for the jobs' level, where those that run have all
-        that they can use, it is not enough, and one more would help."""
+        that they can use, it is not enough, and one more would help. What waits is worked off before they have started:
+        it does not count."""
+        planning = replace(self._settings.web_planning, work_off_s=math.inf)
         of, most, largest = running.replica_app, running.replica_most_mhz, np.zeros(len(apps))
         np.maximum.at(largest, of, most)
         all_mhz, given_mhz = (np.bincount(of, values, len(apps)).tolist() for values in (most, then.replica_mhz))
@@ -170,7 +172,8 @@ class Redistribution:
             utility, each_mhz = running.apps[at], largest.item(at)
             if float(utility.utility(given_mhz[at] + each_mhz)) < then.utilities[at] + WORTH:
                 continue
-            lacks_mhz = float(utility.mhz(min(then.level, utility.best - WORTH))) - given_mhz[at]
+            (lasting,) = app_utilities(web_columns([web]), flow_columns([web], planning), vcpu_mhz)
+            lacks_mhz = float(lasting.mhz(min(then.level, lasting.best - WORTH))) - given_mhz[at]
             needs = count + max(1, math.ceil(min(lacks_mhz / each_mhz, web.app.max_instances)))
             if needs > self._cluster.replicas_wanted(web.app.name):  # else they are on their way
                 web.grown = needs
