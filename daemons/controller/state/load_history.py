@@ -69,25 +69,21 @@ class LoadHistory:
         seconds = sum(one.seconds for one in self.recent)
         return sum(one.load_mhz(works) * one.seconds for one in self.recent) / seconds if self.recent else 0.0
 
-    def planned_mhz(
+    def plan(
         self, app: str, works: Mapping[str, float], planning: WebPlanning, quantile: float | None = None
-    ) -> float:
-        """Return the load in MHz of `app` that a decision is to plan for: see `models.load_forecast`; what waits is to
-        be worked off beside it, and instances can use a part of their CPU only. quantile: not that of the planning."""
+    ) -> LoadPlan:
+        """Return the load of `app` that a decision is to plan for: see `models.load_forecast`; what waits is to be
+        worked off beside it, and instances can use a part of their CPU only. quantile: not that of the planning."""
         if not len(self.at_s):
-            return 0.0
+            return LoadPlan(0.0, 0.0)
+        forecast = self._forecast(works, planning)
         if planning.known_mhz is not None:
             planned = planning.known_mhz(app, float(self.at_s[-1]))
         else:
-            quantile = planning.headroom_quantile if quantile is None else quantile
-            planned = self._forecast(works, planning).planned_mhz(quantile)
+            planned = forecast.planned_mhz(planning.headroom_quantile if quantile is None else quantile)
         waiting = sum(count * works.get(flow, 0.0) for flow, count in self.queued.items())
-        return (planned + waiting / planning.work_off_s) / planning.usable_frac
-
-    def expected_mhz(self, works: Mapping[str, float], planning: WebPlanning) -> float:
-        """Return the load in MHz that is to be expected within the horizon, as instances can use it; 0 before any
-        sample."""
-        return self._forecast(works, planning).expected_mhz / planning.usable_frac if len(self.at_s) else 0.0
+        planned += waiting / planning.work_off_s
+        return LoadPlan(planned / planning.usable_frac, forecast.expected_mhz / planning.usable_frac)
 
     def _forecast(self, works: Mapping[str, float], planning: WebPlanning) -> LoadForecast:
         whole = len(self.at_s) - bool(self.seconds[-1] < RECENT_S)
@@ -96,6 +92,14 @@ class LoadHistory:
             asked_mcycles += counts * works.get(flow, 0.0)
         ages, loads = float(self.at_s[-1]) - self.at_s[:whole], asked_mcycles[:whole] / self.seconds[:whole]
         return forecast_load(ages, loads, self.now_mhz(works), planning.horizon_s)
+
+
+@dataclass(frozen=True, slots=True)
+class LoadPlan:
+    """CPU in MHz that instances need: for the load to plan for, and for the one that is to be expected."""
+
+    planned_mhz: float
+    expected_mhz: float
 
 
 def _longer(column: Floats) -> Floats:

@@ -192,7 +192,7 @@ class Redistribution:
         waits = any(flow.queued or flow.rejected for flow in sample.flows)
         if not waits or answered_per_s <= 0.0 or any(replica.wanted_s >= began_s for replica in running):
             return
-        needs = min(math.ceil(len(running) * asked_per_s / answered_per_s), 2 * len(running), web.app.max_instances)
+        needs = min(math.ceil(len(running) * min(2.0, asked_per_s / answered_per_s)), web.app.max_instances)
         if needs > self._cluster.replicas_wanted(web.app.name):
             web.grown = needs
             self._deciding.unit_of_work.place = True

@@ -10,6 +10,7 @@ import numpy as np
 
 from daemons.controller.state.cluster import Cluster
 from daemons.controller.state.jobs import JobEntry
+from daemons.controller.state.load_history import LoadPlan
 from daemons.controller.state.web_app import WebEntry
 from daemons.models.response_calibration import ResponseFactor
 from daemons.values.settings import WebPlanning
@@ -76,11 +77,11 @@ def web_columns(apps: list[WebEntry], at_cycle: bool = True) -> WebColumns:
     )
 
 
-def _load_mhz(web: WebEntry, works: Mapping[str, float], planning: WebPlanning | None) -> float:
-    """The load in MHz that is to be planned for, or that of now where nothing is planned."""
+def _load(web: WebEntry, works: Mapping[str, float], planning: WebPlanning | None) -> LoadPlan:
+    """The load that is to be planned for, or that of now where nothing is planned."""
     if planning is None:
-        return web.load.now_mhz(works)
-    return web.load.planned_mhz(web.app.name, works, planning, web.headroom_quantile)
+        return LoadPlan(web.load.now_mhz(works), 0.0)
+    return web.load.plan(web.app.name, works, planning, web.headroom_quantile)
 
 
 def flow_columns(apps: list[WebEntry], planning: WebPlanning | None = None) -> FlowColumns:
@@ -92,10 +93,7 @@ def flow_columns(apps: list[WebEntry], planning: WebPlanning | None = None) -> F
     works: list[dict[str, float]] = [{} for _ in apps]
     for row, flow, now in rows:
         works[row][flow.name] = now.work_mcycles
-    loads = _floats([_load_mhz(web, each, planning) for web, each in zip(apps, works, strict=True)])
-    expected = [
-        web.load.expected_mhz(each, planning) if planning else 0.0 for web, each in zip(apps, works, strict=True)
-    ]
+    loads = [_load(web, each, planning) for web, each in zip(apps, works, strict=True)]
     flows = [flow for _, flow, _ in rows]
     work = _floats([now.work_mcycles for _, _, now in rows])
     fitted = [now.work_mcycles if flow.c_mhz_s is None else flow.c_mhz_s for _, flow, now in rows]
@@ -109,11 +107,11 @@ def flow_columns(apps: list[WebEntry], planning: WebPlanning | None = None) -> F
         model=tuple(flow.model for flow in flows),
         t_min_s=_floats([flow.t_min_s for flow in flows]),
         c_mhz_s=_floats(fitted),
-        load_mhz=_floats([loads[row] if flow.load_mhz is None else flow.load_mhz for row, flow, _ in rows]),
+        load_mhz=_floats([loads[row].planned_mhz if flow.load_mhz is None else flow.load_mhz for row, flow, _ in rows]),
         rate_per_s=_floats([now.rate_per_s for _, _, now in rows]),
         work_mcycles=work,
         response_factor=_floats([apps[row].factors.get(flow.name, NOT_MEASURED).value for row, flow, _ in rows]),
-        expected_mhz=_floats([expected[row] if flow.load_mhz is None else 0.0 for row, flow, _ in rows]),
+        expected_mhz=_floats([loads[row].expected_mhz if flow.load_mhz is None else 0.0 for row, flow, _ in rows]),
     )
 
 

@@ -25,7 +25,7 @@ def said(history: LoadHistory, at_s: float, browse: int, buy: int = 0, **fields:
 def test_nothing_was_asked_before_anything_was_measured() -> None:
     history = LoadHistory()
     assert history.now_mhz(WORKS) == 0.0
-    assert history.planned_mhz("shop", WORKS, AS_IT_IS) == 0.0
+    assert history.plan("shop", WORKS, AS_IT_IS).planned_mhz == 0.0
 
 
 def test_now_is_the_last_twenty_seconds_where_many_ask() -> None:
@@ -46,7 +46,7 @@ def test_now_is_the_last_minute_where_few_ask() -> None:
 def test_what_waits_is_worked_off_beside_what_comes() -> None:
     history = LoadHistory()
     said(history, 20.0, 4_000, queued=500)
-    assert history.planned_mhz("shop", WORKS, AS_IT_IS) == pytest.approx(4_000 * 10.0 / 20.0 + 500 * 10.0 / 10.0)
+    assert history.plan("shop", WORKS, AS_IT_IS).planned_mhz == pytest.approx(4_000 * 10.0 / 20.0 + 500 * 10.0 / 10.0)
 
 
 def test_requests_that_were_turned_away_count_as_load() -> None:
@@ -59,7 +59,7 @@ def test_instances_can_use_a_part_of_their_cpu_only() -> None:
     history = LoadHistory()
     said(history, 20.0, 4_000)
     half = WebPlanning(headroom_quantile=0.5, horizon_s=60.0, work_off_s=10.0, usable_frac=0.5)
-    assert history.planned_mhz("shop", WORKS, half) == pytest.approx(2.0 * 2_000.0)
+    assert history.plan("shop", WORKS, half).planned_mhz == pytest.approx(2.0 * 2_000.0)
 
 
 def test_a_load_that_jumps_about_is_planned_for_with_more_room_than_a_steady_one() -> None:
@@ -70,8 +70,8 @@ def test_a_load_that_jumps_about_is_planned_for_with_more_room_than_a_steady_one
     planning = WebPlanning(headroom_quantile=0.9)
     means_mhz = 4_000 * 10.0 / 20.0, 4_500 * 10.0 / 20.0
     assert (
-        jumpy.planned_mhz("shop", WORKS, planning) / means_mhz[1]
-        > steady.planned_mhz("shop", WORKS, planning) / means_mhz[0] + 0.05
+        jumpy.plan("shop", WORKS, planning).planned_mhz / means_mhz[1]
+        > steady.plan("shop", WORKS, planning).planned_mhz / means_mhz[0] + 0.05
     )
 
 
@@ -111,8 +111,8 @@ def test_what_is_planned_for_is_that_of_plain_loops(samples: list[tuple[float, i
     whole = [point for point in points[-POINTS_MAX:] if point[1] >= RECENT_S]
     loads = [(browse * 10.0 + buy * 50.0) / seconds for _, seconds, browse, buy in whole]
 
-    found = history.planned_mhz("shop", WORKS, AS_IT_IS)
+    found = history.plan("shop", WORKS, AS_IT_IS).planned_mhz
 
     forecast = forecast_load([now_s - at_s for at_s, *_ in whole], loads, history.now_mhz(WORKS), 60.0)
     assert found == forecast.planned_mhz(0.5)
-    assert history.expected_mhz(WORKS, AS_IT_IS) == forecast.expected_mhz
+    assert history.plan("shop", WORKS, AS_IT_IS).expected_mhz == forecast.expected_mhz
