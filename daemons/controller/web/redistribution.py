@@ -112,9 +112,11 @@ class Redistribution:
     def changes(self, now_s: float) -> list[Change]:
         """Return the changes of CPU that would help; none where they would not, or figures are missing."""
         measured = [web for web in self._cluster.web.values() if self._takes_part(web) and web.samples]
-        apps = [web for web in measured if _is_known(web)]
+        apps: list[WebEntry] = []
         for web in measured:
-            if not _is_known(web):
+            if _is_known(web):
+                apps.append(web)
+            else:
                 self._catch_up(web)
         if not apps:
             return []
@@ -132,9 +134,9 @@ class Redistribution:
             curves = Curves(columns)
             now = outlook_of(running, found.jobs.had_mhz, found.replicas.had_mhz, curves)
             then = redistribute(running, curves)
+            self._grow(running, apps, then, vcpu_mhz)
         except (InvalidValue, ArithmeticError):
             return []
-        self._grow(running, apps, then, vcpu_mhz)
         for web, best in zip(apps, columns.best.tolist(), strict=True):
             self._set_headroom(web, best - then.level)
         makes_room = self._makes_room(found, then)
@@ -174,10 +176,13 @@ class Redistribution:
                 continue
             (lasting,) = app_utilities(web_columns([web]), flow_columns([web], planning), vcpu_mhz)
             lacks_mhz = float(lasting.mhz(min(then.level, lasting.best - WORTH))) - given_mhz[at]
-            needs = count + max(1, math.ceil(min(lacks_mhz / each_mhz, web.app.max_instances)))
-            if needs > self._cluster.replicas_wanted(web.app.name):  # else they are on their way
-                web.grown = needs
-                self._deciding.unit_of_work.place = True
+            self._ask_for(web, count + max(1, math.ceil(min(lacks_mhz / each_mhz, web.app.max_instances))))
+
+    def _ask_for(self, web: WebEntry, instances: int) -> None:
+        """Have so many instances placed, unless they are on their way."""
+        if instances > self._cluster.replicas_wanted(web.app.name):
+            web.grown = instances
+            self._deciding.unit_of_work.place = True
 
     def _catch_up(self, web: WebEntry) -> None:
         """Ask for more instances of an application that cannot keep up, while the work of its requests is not known:
@@ -192,10 +197,7 @@ class Redistribution:
         waits = any(flow.queued or flow.rejected for flow in sample.flows)
         if not waits or answered_per_s <= 0.0 or any(replica.wanted_s >= began_s for replica in running):
             return
-        needs = min(math.ceil(len(running) * min(2.0, asked_per_s / answered_per_s)), web.app.max_instances)
-        if needs > self._cluster.replicas_wanted(web.app.name):
-            web.grown = needs
-            self._deciding.unit_of_work.place = True
+        self._ask_for(web, min(math.ceil(len(running) * min(2.0, asked_per_s / answered_per_s)), web.app.max_instances))
 
     @staticmethod
     def _is_shared(node: NodeEntry) -> bool:

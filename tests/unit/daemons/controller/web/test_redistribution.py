@@ -159,3 +159,23 @@ def test_as_many_instances_are_added_at_a_time_as_are_needed() -> None:
     harness.obey()
     cluster = harness.controller.cluster
     assert len([entry for entry in cluster.active.values() if entry.phase is JobPhase.RUNNING]) == 5
+
+
+@pytest.mark.parametrize(("queued", "instances"), [(0, 2), (2_000, 4)])
+def test_one_that_cannot_keep_up_gets_more_before_its_work_is_known(queued: int, instances: int) -> None:
+    """Given requests whose work nobody has declared, when as many as come are answered and some wait, then there are
+    twice as many instances; where none wait, as many as before."""
+    nodes = tuple(f"n{number}" for number in range(1, 8))
+    harness = ControllerHarness(nodes, placement=PolicyChoice("apc")).lead()
+    flow = Flow("browse", mean_s=0.2, t_min_s=0.01)
+    app = WebApp("shop", (flow,), 500, max_mhz=4_000.0, min_instances=2, max_instances=7, vcpus=4)
+    assert harness.ask(SubmitWeb("s", app)).done
+    harness.obey()
+    harness.wait(2 * ADJUST_S, nodes)
+    sample = FlowSample("browse", 20.0, offered=2_000, served=2_000, queued=queued, mean_s=0.1)
+    report = WebReport("shop", 1, harness.now_s, (sample,))
+    harness.feed(fx.Received(None, topology.web_user("shop"), report))
+    harness.wait(2 * ADJUST_S, nodes)
+    harness.obey()
+    active = harness.controller.cluster.active.values()
+    assert len([entry for entry in active if entry.phase is JobPhase.RUNNING]) == instances
