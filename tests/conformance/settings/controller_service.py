@@ -270,12 +270,19 @@ def haproxy_hangs(given: Given) -> object:
     return _haproxy(given, None)
 
 
+def _own_loopback(given: Given) -> str:
+    """Return an address nobody else tries the port on meanwhile: observations run beside one another."""
+    number = int(given.folder.name)
+    return f"127.{1 + os.getpid() % 250}.{number // 250}.{1 + number % 250}"
+
+
 def _haproxy(given: Given, answer: str | None) -> object:
     folder = Path("/tmp") / f"h{os.getpid()}-{given.folder.name}"  # names of sockets are short
     folder.mkdir(exist_ok=True)
     for name in ("conf1", "conf2"):
         (folder / name).mkdir(exist_ok=True)
-    config = Given(given.text.replace("/FOLDER", str(folder)), folder).read(ControllerConfig)
+    text = given.text.replace("/FOLDER", str(folder)).replace("LOOPBACK", _own_loopback(given))
+    config = Given(text, folder).read(ControllerConfig)
     heard: list[str] = []
     clock = SystemClock()
     begun_s = clock.monotonic_s()
@@ -460,6 +467,7 @@ TELLS = ACTS | {
 }
 HAPROXY: dict[str, Any] = {
     "balancer.driver": "haproxy",
+    "balancer.haproxy.address": "LOOPBACK",
     "balancer.haproxy.folder": "/FOLDER/conf1",
     "balancer.haproxy.socket": "/FOLDER/one.sock",
     "balancer.haproxy.master_socket": "/FOLDER/m1.sock",
