@@ -38,6 +38,7 @@ from sim_backend.world.web_site import TrueWeb
 MEAN_GAP_S = 150.0
 MINUTE_S = 60.0  # between two moments of the report
 REPORT_S = 20.0
+SAMPLE_S = 5.0  # between two measurements of the web application, as a controller reads counters
 LINE_EVERY_S = 7_200.0  # of virtual time, between plain lines of progress
 LONGEST_S = 1_000_000.0  # a run that is not over by then never ends
 NODES_MAX, JOBS_MAX = 1_000, 10_000
@@ -231,7 +232,7 @@ def _loop(setting: Setting) -> ClosedLoop:
         controller = replace(controller, web_planning=_oracle(site, controller.web_planning))
     loop = ClosedLoop(cluster, LoopSettings(controller, AgentSettings(report_s=REPORT_S), costs=COSTS[setting.costs]))
     if setting.web_load > 0.0:
-        loop.submit_web(app, replace(site, response_factor=setting.response_factor), MINUTE_S, REPORT_S)
+        loop.submit_web(app, replace(site, response_factor=setting.response_factor), MINUTE_S, SAMPLE_S)
     jobs = experiment_four(np.random.default_rng(setting.seed), setting.jobs, MEAN_GAP_S)
     for job, truth in misdeclared(jobs, setting.work_error):
         loop.submit(job, truth)

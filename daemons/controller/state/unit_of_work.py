@@ -30,7 +30,7 @@ class UnitOfWork:
     `deploy`: nodes may be able to take another step into service or out of it, or from one environment to the next.
     `records` are to be stored as they are. `coordinate`: environments whose need of units may have changed. `adjust`:
     the number of instances of web applications is to be looked at from now on. `readdressed`: web applications with an
-    instance that is to be found under another address. `settling`: consequences are to be drawn although no row has
+    instance that is to be found under another address. `overloaded`: one misses its goal. `settling`: consequences are to be drawn although no row has
     changed. `timers`: when each that is set fires. `speaker`: the
     node whose agent says what is being handled ("": nobody's), which makes at most SAID_MAX things a minute happen;
     `unsaid`: how many were kept back for that.
@@ -56,6 +56,7 @@ class UnitOfWork:
         self.cycle = False
         self.coordinate: set[str] = set()
         self.adjust = False
+        self.overloaded = False
         self.readdressed: set[str] = set()
         self.timers: dict[str, float] = {}
         self.settling = False
@@ -103,7 +104,9 @@ class UnitOfWork:
     @property
     def unsettled(self) -> bool:
         """Whether consequences are to be drawn at the end of this instant."""
-        if self.queued or self.stored or self.place or self.deploy or self.scrape or self.adjust or self.settling:
+        if self.queued or self.stored or self.place or self.deploy or self.settling:
+            return True
+        if self.scrape or self.adjust or self.overloaded:
             return True
         return self.changed or (self.acting and bool(self.coordinate))
 

@@ -195,6 +195,13 @@ def utility_of(web: WebEntry) -> float | None:
     return worst / web.app.importance if worst > 0.0 else worst * web.app.importance
 
 
+def misses_goal(web: WebEntry) -> bool:
+    """Return whether a flow missed its goal in the newest sample, however short that was."""
+    newest = {one.flow: one for one in web.samples[-1].flows} if web.samples else {}
+    found = [flow_utility(flow, together([newest[flow.name]])) for flow in web.app.flows if flow.name in newest]
+    return any(utility is not None and utility < 0.0 for utility in found)
+
+
 def flow_utility(flow: Flow, measured: Measured) -> float | None:
     """Return the utility of a flow as measured, without importance, -9 to 1: (goal - t) / goal for response times.
 

@@ -15,7 +15,7 @@ from daemons.controller.state.jobs import JobEntry
 from daemons.controller.state.migration_fit import no_template
 from daemons.controller.state.node_fit import could_hold, why_none
 from daemons.controller.state.unit_of_work import UnitOfWork
-from daemons.controller.state.web_app import RECENT_S, WHOLE, Sample, WebEntry
+from daemons.controller.state.web_app import RECENT_S, WHOLE, Sample, WebEntry, misses_goal
 from daemons.controller.web.calibration import calibrate
 from daemons.controller.web.profiles import estimates_of
 from daemons.models.response_calibration import ResponseFactor
@@ -305,6 +305,7 @@ class WebApps:
         since_s = web.samples[-1].at_s if web.samples else now_s
         web.samples.append(sample)
         web.load.add(now_s, sample.flows)
+        self.unit_of_work.overloaded = self.unit_of_work.overloaded or misses_goal(web)
         calibrate(self.cluster, web, sample)
         running = self._count_work(web)
         web.work_log.answered(since_s, now_s, {one.flow: one.served for one in sample.flows}, len(running))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Sequence
 
 from daemons.controller.contract.feature import DONE, Alarm, Caller, Feature, Refused, SnapshotPart
@@ -31,7 +32,7 @@ from shared.ports.effects import Balanced, Scraped
 from shared.protocol.messages import Report, WebReport
 from shared.protocol.operator_messages import Query, RemoveWeb, Request, SubmitWeb
 
-SCRAPE, ADJUST, BALANCE = "scrape", "adjust", "balance"
+SCRAPE, ADJUST, REDISTRIBUTE, BALANCE = "scrape", "adjust", "redistribute", "balance"
 Refuse = Callable[[Request, Caller, float], Refused]
 
 
@@ -54,12 +55,14 @@ class WebFeature(Feature):
         self.apps = WebApps(cluster, unit_of_work, deciding, settings, self.balancing.may_forget)
         self.autoscaler = Autoscaler(cluster, unit_of_work, settings, deciding.desired.apply)
         self.redistribution = Redistribution(cluster, settings, deciding)
+        self._redistributed_s = -math.inf
         self.health = HealthChecks(cluster, unit_of_work, settings, deciding)
         self.requests = {SubmitWeb: self._submit, RemoveWeb: self._remove}
         self.messages = {WebReport: self.apps.report}
         self.answers = {Scraped: self.apps.scraped, Balanced: self.balancing.balanced}
         self.records = {WebRecord: lambda record, _now_s: self.apps.load(record)}
         self.timers = {SCRAPE: self._scrape, ADJUST: self._adjust, BALANCE: self.balancing.wake}
+        self.timers[REDISTRIBUTE] = self._redistribute
         self.views = {"web-apps": self._list, "web-app": self._show}
 
     # --- requests ---------------------------------------------------------------------------------------------------
@@ -111,6 +114,9 @@ class WebFeature(Feature):
             unit_of_work.adjust = False
             if ADJUST not in unit_of_work.timers:
                 unit_of_work.start_timer(ADJUST, now_s + self._settings.web_adjust_s)
+        if unit_of_work.overloaded:
+            unit_of_work.overloaded = False
+            self._hurry(now_s)
         self.balancing.note(unit_of_work.dirty_jobs.values())
         self.balancing.note_apps((*unit_of_work.dirty_web, *unit_of_work.removed_web, *unit_of_work.readdressed))
         unit_of_work.readdressed.clear()
@@ -127,10 +133,21 @@ class WebFeature(Feature):
         scaling, sharing = self.autoscaler.needed(), self.redistribution.needed()
         if scaling:
             self.autoscaler.tick(now_s, self._deciding.enabled and self._unit_of_work.acting)
-        if sharing and self._unit_of_work.acting:
-            self.redistribution.run(now_s)
+        if sharing:
+            self._redistribute(now_s)
         if scaling or sharing:
             self._unit_of_work.start_timer(ADJUST, now_s + self._settings.web_adjust_s)
+
+    def _hurry(self, now_s: float) -> None:
+        """Share CPU at the measurement that shows a missed goal: what waits until the next look would have to be worked
+        off. At most every `scrape_s`, however often applications are measured."""
+        if REDISTRIBUTE not in self._unit_of_work.timers and self.redistribution.needed():
+            self._unit_of_work.start_timer(REDISTRIBUTE, max(now_s, self._redistributed_s + self._settings.scrape_s))
+
+    def _redistribute(self, now_s: float) -> None:
+        if self._unit_of_work.acting and self.redistribution.needed():
+            self._redistributed_s = now_s
+            self.redistribution.run(now_s)
 
     # --- decisions --------------------------------------------------------------------------------------------------
 

@@ -179,3 +179,32 @@ def test_one_that_cannot_keep_up_gets_more_before_its_work_is_known(queued: int,
     harness.obey()
     active = harness.controller.cluster.active.values()
     assert len([entry for entry in active if entry.phase is JobPhase.RUNNING]) == instances
+
+
+def missed(harness: ControllerHarness, per_s: int, mean_s: float) -> None:
+    """Somebody measures five seconds in which requests took so long on average."""
+    sample = FlowSample("browse", 5.0, offered=5 * per_s, served=5 * per_s, mean_s=mean_s)
+    report = WebReport("shop", int(harness.now_s * 10), harness.now_s, (sample,))
+    harness.feed(fx.Received(None, topology.web_user("shop"), report))
+
+
+@pytest.mark.parametrize(("mean_s", "at_once"), [(1.5, True), (0.15, False)])
+def test_a_missed_goal_is_met_with_cpu_at_the_measurement_that_shows_it(mean_s: float, at_once: bool) -> None:
+    """Given `web_adjust_s` of an hour, when more is asked for, then CPU moves only where the goal was missed."""
+    harness = led(web_adjust_s=3_600.0)
+    before = mhz(harness)
+    for _ in range(4):
+        missed(harness, 100, mean_s)
+        harness.wait(5.0, ("n1",))
+        harness.obey()
+    assert (mhz(harness)[0] > before[0] + 100.0) is at_once
+
+
+def test_missed_goals_are_looked_at_no_more_often_than_counters_are_read(harness: ControllerHarness) -> None:
+    """Somebody pushes ten measurements a second."""
+    looks = []
+    for at in range(100):
+        missed(harness, 100, 1.5 + 0.1 * at)
+        looks.append(harness.controller.unit_of_work.timers.get("redistribute"))
+        harness.wait(0.1, ("n1",))
+    assert 2 <= len({look for look in looks if look is not None}) <= 3
