@@ -30,8 +30,8 @@ class UnitOfWork:
     `deploy`: nodes may be able to take another step into service or out of it, or from one environment to the next.
     `records` are to be stored as they are. `coordinate`: environments whose need of units may have changed. `adjust`:
     the number of instances of web applications is to be looked at from now on. `readdressed`: web applications with an
-    instance that is to be found under another address. `overloaded`: one misses its goal. `settling`: consequences are to be drawn although no row has
-    changed. `timers`: when each that is set fires. `speaker`: the
+    instance that is to be found under another address. `overloaded`: one misses its goal. `settling`: consequences are
+    to be drawn although no row has changed. `timers`: when each that is set fires. `speaker`: the
     node whose agent says what is being handled ("": nobody's), which makes at most SAID_MAX things a minute happen;
     `unsaid`: how many were kept back for that.
     """
