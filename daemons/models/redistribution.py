@@ -22,6 +22,7 @@ LOWEST = -50.0  # a level at which jobs get next to nothing
 FAR = 1e6  # below every utility that is compared
 TOLERANCE = 1e-4
 ROUNDING = 1e-12  # so little of a node's CPU stays free, so that sums are not above it
+NEAR = 0.01  # of utility below its best: an application takes nothing from jobs for more
 HARDLY = 0.02  # of utility: what gains less is left to a job that waits
 
 
@@ -128,7 +129,8 @@ class _Search:
     def gap(self, level: float) -> float:
         """By how much the unhappiest application is above all jobs if those that run have a level."""
         jobs, replicas = self._at(level)
-        worst = float(self._curves.utilities(self._totals(replicas)).min(initial=FAR))
+        utilities = self._curves.utilities(self._totals(replicas))
+        worst = float(utilities.min(initial=FAR, where=utilities < self._curves.best - NEAR))
         self._level = self._level_of(jobs)
         return max(worst, -FAR) - max(self._level, -FAR)
 

@@ -208,16 +208,22 @@ class Web:
             cpu = np.array([problem.cpu_mhz[node] - state.replica_mhz[node] for node in nodes.tolist()])
             hard = np.clip(np.minimum(cpu - least[nodes], most - floors), 0.0, None)
             idle = np.minimum(np.clip(cpu - used[nodes], 0.0, None), hard)
-            wanted = max(0.0, app.wants_mhz(math.inf if spare else utility) - float(floors.sum()))
+            wanted = max(0.0, app.wants_mhz(math.inf if spare else self._worth(app, utility)) - float(floors.sum()))
             more = filled(wanted, idle)
             if spare:
-                wanted = max(0.0, app.wants_mhz(utility) - float(floors.sum()))
+                wanted = max(0.0, app.wants_mhz(self._worth(app, utility)) - float(floors.sum()))
             if wanted > more.sum():
                 more = more + filled(wanted - float(more.sum()), hard - more)
             for row, node, extra in zip(app.running, nodes.tolist(), more.tolist(), strict=True):
                 state.replica_given_mhz[row] += extra
                 state.replica_mhz[node] += extra
         self._share_rest()
+
+    def _worth(self, app: App, utility: float) -> float:
+        """The utility that CPU is taken from jobs for: near its best an application takes all CPU for a gain that no
+        decision is made for."""
+        best = math.inf if app.utility is None else app.utility.best
+        return min(utility, best - self.problem.params.tolerance)
 
     def _share_rest(self) -> None:
         """Give instances of applications without a goal their fair part of what those with goals can leave, beside the

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from random import Random
 
 import numpy as np
@@ -104,6 +105,16 @@ def test_without_jobs_applications_have_everything() -> None:
     found = redistribute(what)
     assert found.replica_mhz.sum() == pytest.approx(4 * NODE_MHZ)
     assert found.utilities[0] == pytest.approx(found.utilities[1])
+
+
+def test_near_its_best_an_application_takes_nothing_from_jobs_that_are_better_off() -> None:
+    """The last 0.01 of its utility would take the jobs from 0.52 down to 0.30: no CPU is enough for its best."""
+    left = np.full(20, 4e6)
+    demand = JobDemand(left, np.full(20, 6e3), np.full(20, 6e3), left / CORE_MHZ)
+    slow = AppUtility((flow_utility(MultiServer(40.0, 0.3 * 6 * NODE_MHZ, CORE_MHZ), 0.2, 0.12),), math.inf, 1.0)
+    found = redistribute(replace(running(3, 6, 20, 1, 0.3), apps=[slow], demand=demand))
+    assert found.utilities[0] == pytest.approx(slow.best - 0.01, abs=0.001)
+    assert found.level > 0.5
 
 
 def test_jobs_of_several_instances_keep_one_speed() -> None:

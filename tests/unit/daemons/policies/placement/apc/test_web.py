@@ -221,3 +221,12 @@ def test_it_decides_for_the_load_to_plan_for_and_predicts_for_the_one_to_expect(
     assert list(outlook.predicted) == pytest.approx([0.9 - 500.0 / (given_mhz - 1000.0)])
     assert list(outlook.under_planned_load()) == pytest.approx([0.9 - 500.0 / (given_mhz - 1500.0)])
     assert list(outlook_of(seen, decision.changes).predicted) == pytest.approx(list(outlook.predicted))
+
+
+def test_near_its_best_an_application_takes_nothing_from_jobs_that_are_better_off() -> None:
+    """The last 0.01 of utility, the tolerance, would cost the jobs 75 MHz here; unbounded, any amount."""
+    jobs = [_job(f"j{at}", 12_000.0, state=RUNNING, places=((0, 1000.0),)) for at in range(3)]
+    decision = _decide(_seen([NODE], [_replica(0, 0, 1000.0), *jobs], load_mhz=10.0, most_mhz=2000.0))
+    best = 1.0 - 0.1 - 500.0 / 1990.0
+    assert _utility(decision, "web") == pytest.approx(best - 0.01, abs=1e-6)
+    assert min(_utility(decision, f"j{at}") for at in range(3)) > best
