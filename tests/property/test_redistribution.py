@@ -250,9 +250,8 @@ def naive(core: Controller) -> Expected:
             mhz for where, mhz in zip(replica_node, replica_had, strict=True) if where == at
         )
     inventories = [each.inventory for each in nodes if each.inventory]
-    utilities = app_utilities(
-        web_columns(apps), flow_columns(apps, SETTINGS.web_planning), max(each.core_mhz for each in inventories)
-    )
+    vcpu_mhz = max(each.core_mhz for each in inventories)
+    utilities = app_utilities(web_columns(apps), flow_columns(apps, SETTINGS.web_planning), vcpu_mhz)
     a, b, r, tb, importance = (
         (np.array(column, dtype=np.float64) for column in zip(*demand, strict=True)) if (demand) else (np.zeros(0),) * 5
     )
@@ -274,7 +273,7 @@ def naive(core: Controller) -> Expected:
     )
     then, now = redistribute(running), outlook_of(running, np.array(had), np.array(replica_had))
     grown = [
-        _grown(core, web, utility, at, running, then)
+        _grown(web, utility, at, running, then, core.cluster.replicas_wanted(web.app.name), vcpu_mhz)
         for at, (web, utility) in enumerate(zip(apps, utilities, strict=True))
     ]
     quantiles = [_quantile(web, utility.best - then.level) for web, utility in zip(apps, utilities, strict=True)]
@@ -312,16 +311,23 @@ def _quantile(web: WebEntry, gap: float) -> float:
     return wanted if before is None else before + SETTLING * (wanted - before)
 
 
-def _grown(core: Controller, web: WebEntry, utility: AppUtility, at: int, running: Running, then: Shared) -> int:
-    """How many instances are asked for after this."""
+def _grown(
+    web: WebEntry, utility: AppUtility, at: int, running: Running, then: Shared, wanted: int, vcpu_mhz: float
+) -> int:
+    """How many instances are asked for after this: one after another until the load that lasts is met."""
     mine = np.flatnonzero(running.replica_app == at)
-    most_mhz, given_mhz = running.replica_most_mhz[mine], float(sum(then.replica_mhz[mine].tolist()))
-    wanted = core.cluster.replicas_wanted(web.app.name)
-    full = len(mine) > 0 and given_mhz > FULL_FRAC * sum(most_mhz.tolist())
-    if not full or wanted >= web.app.max_instances or then.utilities[at] >= then.level - WORTH:
+    most_mhz, given_mhz = running.replica_most_mhz[mine].tolist(), float(sum(then.replica_mhz[mine].tolist()))
+    full = len(mine) > 0 and given_mhz > FULL_FRAC * sum(most_mhz)
+    if not full or then.utilities[at] >= then.level - WORTH:
         return web.grown
-    helps = float(utility.utility(given_mhz + max(most_mhz))) >= then.utilities[at] + WORTH
-    return wanted + max(1, wanted // 4) if helps else web.grown
+    if float(utility.utility(given_mhz + max(most_mhz))) < then.utilities[at] + WORTH:
+        return web.grown
+    planning = replace(SETTINGS.web_planning, work_off_s=math.inf)
+    (lasting,) = app_utilities(web_columns([web]), flow_columns([web], planning), vcpu_mhz)
+    needed_mhz, more = float(lasting.mhz(min(then.level, lasting.best - WORTH))), 1
+    while given_mhz + more * max(most_mhz) < needed_mhz and more < web.app.max_instances:
+        more += 1
+    return len(mine) + more if len(mine) + more > wanted else web.grown
 
 
 def smallest(shared: Shared) -> float:
