@@ -127,7 +127,8 @@ class _Search:
         return summed
 
     def gap(self, level: float) -> float:
-        """By how much the unhappiest application is above all jobs if those that run have a level."""
+        """By how much the unhappiest application that is not near its best is above all jobs if those that run have a
+        level."""
         jobs, replicas = self._at(level)
         utilities = self._curves.utilities(self._totals(replicas))
         worst = float(utilities.min(initial=FAR, where=utilities < self._curves.best - NEAR))

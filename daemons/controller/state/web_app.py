@@ -184,11 +184,7 @@ class WebEntry:
 
 def utility_of(web: WebEntry) -> float | None:
     """The utility of an application as measured: that of its unhappiest flow; None when nothing was measured."""
-    found = [
-        utility
-        for flow in web.app.flows
-        if (measured := web.measured(flow)) is not None and (utility := flow_utility(flow, measured)) is not None
-    ]
+    found = _utilities(web, web.samples)
     if not found:
         return None
     worst = min(found)
@@ -197,9 +193,17 @@ def utility_of(web: WebEntry) -> float | None:
 
 def misses_goal(web: WebEntry) -> bool:
     """Return whether a flow missed its goal in the newest sample, however short that was."""
-    newest = {one.flow: one for one in web.samples[-1].flows} if web.samples else {}
-    found = [flow_utility(flow, together([newest[flow.name]])) for flow in web.app.flows if flow.name in newest]
-    return any(utility is not None and utility < 0.0 for utility in found)
+    return min(_utilities(web, [*web.samples][-1:]), default=0.0) < 0.0
+
+
+def _utilities(web: WebEntry, samples: Sequence[Sample]) -> list[float]:
+    """Those of the flows that these samples say something of."""
+    return [
+        utility
+        for flow in web.app.flows
+        if (measured := _recent(samples, flow.name)) is not None
+        and (utility := flow_utility(flow, measured)) is not None
+    ]
 
 
 def flow_utility(flow: Flow, measured: Measured) -> float | None:
@@ -225,7 +229,7 @@ def flow_utility(flow: Flow, measured: Measured) -> float | None:
     return None if response_s is None else max((goal_s - response_s) / goal_s, UTILITY_UNANSWERED)
 
 
-def _recent(samples: deque[Sample], flow: str) -> Measured | None:
+def _recent(samples: Sequence[Sample], flow: str) -> Measured | None:
     if not samples:
         return None
     since_s = samples[-1].at_s - RECENT_S

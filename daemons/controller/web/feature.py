@@ -61,8 +61,12 @@ class WebFeature(Feature):
         self.messages = {WebReport: self.apps.report}
         self.answers = {Scraped: self.apps.scraped, Balanced: self.balancing.balanced}
         self.records = {WebRecord: lambda record, _now_s: self.apps.load(record)}
-        self.timers = {SCRAPE: self._scrape, ADJUST: self._adjust, BALANCE: self.balancing.wake}
-        self.timers[REDISTRIBUTE] = self._redistribute
+        self.timers = {
+            SCRAPE: self._scrape,
+            ADJUST: self._adjust,
+            REDISTRIBUTE: self._redistribute,
+            BALANCE: self.balancing.wake,
+        }
         self.views = {"web-apps": self._list, "web-app": self._show}
 
     # --- requests ---------------------------------------------------------------------------------------------------
@@ -145,7 +149,7 @@ class WebFeature(Feature):
             self._unit_of_work.start_timer(REDISTRIBUTE, max(now_s, self._redistributed_s + self._settings.scrape_s))
 
     def _redistribute(self, now_s: float) -> None:
-        if self._unit_of_work.acting and self.redistribution.needed():
+        if self._unit_of_work.acting:
             self._redistributed_s = now_s
             self.redistribution.run(now_s)
 

@@ -31,8 +31,8 @@ _WORTH = 0.1
 class App:
     """An application: its utility against CPU under the load to plan for (None: its figures are not sound) and under
     the one that is to be expected, its rows, those that run and may be changed, CPU that others of its instances hold,
-    and how many of those there are. One without a goal is content whatever it gets, and its instances share what those
-    with goals leave."""
+    and how many of those there are; `best`: the highest utility that it can have. One without a goal is content
+    whatever it gets, and its instances share what those with goals leave."""
 
     row: int
     utility: AppUtility | None
@@ -41,6 +41,11 @@ class App:
     running: list[int] = field(default_factory=list)
     fixed_mhz: float = 0.0
     fixed: int = 0
+    best: float = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Work out the most that it can have once: it is asked for at every step of a search."""
+        self.best = math.inf if self.utility is None else self.utility.best
 
     @property
     def aims(self) -> bool:
@@ -222,8 +227,7 @@ class Web:
     def _worth(self, app: App, utility: float) -> float:
         """The utility that CPU is taken from jobs for: near its best an application takes all CPU for a gain that no
         decision is made for."""
-        best = math.inf if app.utility is None else app.utility.best
-        return min(utility, best - self.problem.params.tolerance)
+        return min(utility, app.best - self.problem.params.tolerance)
 
     def _share_rest(self) -> None:
         """Give instances of applications without a goal their fair part of what those with goals can leave, beside the
