@@ -18,13 +18,14 @@ ENV_COMMANDS = "trimtab.commands.env"
 POWER = "trimtab.power"
 BALANCERS = "trimtab.balancers"
 NOTIFIERS = "trimtab.notifiers"
+BUSES = "trimtab.buses"
 ENVIRONMENTS = "trimtab.environments"
 _DECLARED = {"workload": WorkloadType, "scheduling": Scheduling, "distribution": Distribution, "terms": Mapping}
 POLICY_ROLES = ("admission", "coordination", "provisioning", "placement")
 
 
 def policy_group(role: str) -> str:
-    """The entry-point group of a policy role."""
+    """Return the entry-point group of a policy role."""
     return f"trimtab.policies.{role}"
 
 
@@ -40,25 +41,26 @@ def forget() -> None:
 
 
 def names(group: str) -> tuple[str, ...]:
-    """Every name registered in a group, sorted."""
+    """Return every name registered in a group, sorted."""
     return tuple(sorted(_found(group)))
 
 
 def load(group: str, name: str) -> Any:
-    """The object registered as `name`; KeyError when there is none."""
+    """Load the object registered as `name`; KeyError when there is none."""
     return _found(group)[name].load()
 
 
 def find_driver(group: str, key: str, name: str) -> Any:
-    """What makes drivers of a group, registered as `name`; raises `InvalidInput` naming the configuration's `key` and
-    the drivers that there are."""
+    """Return the factory for drivers of a group, registered as `name`; raises `InvalidInput` naming the configuration's
+    `key` and the available drivers."""
     if name not in _found(group):
         raise InvalidInput(Problem(key, f"there is no {name!r}", "one of " + ", ".join(names(group))))
     return load(group, name)
 
 
 def find_policy(role: str, name: str) -> Any:
-    """An instance of the policy class registered for a role; raises `UnknownPolicy` naming the ones there are."""
+    """Return an instance of the policy class registered for a role; raises `UnknownPolicy` naming the available
+    ones."""
     group = policy_group(role)
     if name not in _found(group):
         raise UnknownPolicy(Problem(f"{role} policy", f"there is no {name!r}", "one of " + ", ".join(names(group))))
@@ -66,8 +68,8 @@ def find_policy(role: str, name: str) -> Any:
 
 
 def find_environment_type(name: str) -> Any:
-    """The type of environment registered under a name, the same one each time; raises `UnknownType` naming the ones
-    there are, or saying why it cannot be used."""
+    """Return the type of environment registered under a name, the same object each time; raises `UnknownType` naming
+    the available ones, or why the type cannot be used."""
     if name not in _found(ENVIRONMENTS):
         known = "one of " + ", ".join(names(ENVIRONMENTS))
         raise UnknownType(Problem("type of environment", f"there is no {name!r}", known))
@@ -79,7 +81,7 @@ def find_environment_type(name: str) -> Any:
 
 @cache
 def _environment_type(name: str) -> Any:
-    """It, or what is wrong with it: one that fails may have taken long, and is not tried again by this process."""
+    """Load the type, or return its error: a failed load may have taken long, and this process does not retry it."""
     where = f"type of environment {name!r}"
     try:
         made = load(ENVIRONMENTS, name)()
