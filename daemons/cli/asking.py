@@ -11,8 +11,9 @@ from rich.text import Text
 
 from daemons.cli.connection import ControllerConnection, Refused
 from daemons.cli.numbers import Whole
-from daemons.cli.output import REFUSED, emit, say, wants_json
+from daemons.cli.output import REFUSED, emit, say, say_hints, say_next, wants_json
 from daemons.cli.render import record
+from daemons.codes.code import Kind
 from shared.protocol.account_messages import Assess
 from shared.protocol.messages import Reply
 from shared.protocol.operator_messages import PAGED_QUERIES, Query, Request
@@ -28,18 +29,16 @@ def _name(_: click.Context, parameter: click.Parameter, value: str) -> str:
     return value
 
 
-name_option = click.option("--name", default="", callback=_name, help="Another name than the one in the file.")
-env_option = click.option(
-    "--env", "environment", default="", callback=_name, help="The environment that it is submitted to."
-)
+name_option = click.option("--name", default="", callback=_name, help="Use this name instead of the one in the file.")
+env_option = click.option("--env", "environment", default="", callback=_name, help="Submit to this environment.")
 limit_option = click.option(
-    "--limit", type=Whole(1, ROWS_MAX), default=1000, show_default=True, help="Most rows to show."
+    "--limit", type=Whole(1, ROWS_MAX), default=1000, show_default=True, help="Show at most this many rows."
 )
 
 
 def view(line: ControllerConnection, what: str, subject: str = "", limit: int = 1000) -> dict[str, Any]:
-    """A view of the controller, put together from its pages where it has some. Raises what `ControllerConnection.ask`
-    does."""
+    """Return a view of the controller, assembled from its pages if it has several. Raises the errors of
+    `ControllerConnection.ask`."""
     with line:
         if what in PAGED_QUERIES:
             return _turned(line, what, subject, limit)
@@ -48,8 +47,8 @@ def view(line: ControllerConnection, what: str, subject: str = "", limit: int = 
 
 
 def _turned(line: ControllerConnection, what: str, subject: str, limit: int) -> dict[str, Any]:
-    """Ask for one page after the other; for shorter ones, where rows are so long that no message takes a page. What has
-    moved on to a later page meanwhile is told once, as it was seen first."""
+    """Ask for one page after the other, with fewer rows if a page is too large for a message. Return each row once, as
+    first seen, even if it has moved to a later page meanwhile."""
     first: dict[str, Any] = {}
     rows: dict[object, dict[str, Any]] = {}
     page_rows, after = PAGE_ROWS, ""
@@ -71,18 +70,20 @@ def _turned(line: ControllerConnection, what: str, subject: str, limit: int) -> 
 
 
 def inner(data: dict[str, Any], name: str) -> dict[str, Any]:
-    """What a view of one thing holds under `name`; the view itself when it holds no such table."""
+    """Return the table under `name` in a view of one thing; the view itself if it holds no such table."""
     found = data.get(name)
     return found if isinstance(found, dict) else data
 
 
-def tell(line: ControllerConnection, request: Callable[[str], Request], done: str) -> None:
-    """Ask for one thing and print that it was accepted. Raises what `ControllerConnection.ask` does."""
+def tell(line: ControllerConnection, request: Callable[[str], Request], done: str, following: str = "") -> None:
+    """Ask for one thing and print that it was accepted, and the command that is useful next. Raises what
+    `ControllerConnection.ask` does."""
     request_id = line.new_id()
     with line:
         data = line.ask(request(request_id))
     values = {"done": True, "request": request_id}
     emit(values | {"data": data} if data is not None else values, lambda: Text(done))
+    say_next(following)
 
 
 def tell_each(
@@ -92,25 +93,46 @@ def tell_each(
     done: str,
     look: Callable[[Sequence[str]], Mapping[str, Sequence[str]]] = lambda _names: {},
     looked: str = "",
+    following: str = "",
 ) -> None:
     """Ask for the same of each name, `request(id, name)`, and print what became of each; exit status 1 when one was
     refused. `done`: what became of those that were not, with `{}` for the name; `look`: asks, while there is a
-    connection, for lines to be told below each of those, which JSON has under the key `looked`."""
+    connection, for lines to be printed below each of those, which JSON has under the key `looked`; `following`: the
+    command that is useful next, with `{}` for the first name."""
     unique = list(dict.fromkeys(names))
     with line:
         replies = line.ask_all([request(line.new_id(), name) for name in unique])
         answered = list(zip(unique, replies, strict=True))
         good = [name for name, reply in answered if reply.done]
         below = look(good) if good else {}
-    refused = [_refusal(name, reply) for name, reply in answered if not reply.done]
-    if good or wants_json():
-        values = {"done": good, "refused": refused} | ({looked: below} if looked else {})
-        text = [told for name in good for told in (done.format(name), *(f"  {row}" for row in below.get(name, ())))]
-        emit(values, lambda: Text("\n".join(text)))
-    for each in refused:
+    refused = [refusal(name, reply) for name, reply in answered if not reply.done]
+    values = {"done": good, "refused": refused} | ({looked: below} if looked else {})
+    emit_each(
+        values, [text for name in good for text in (done.format(name), *(f"  {row}" for row in below.get(name, ())))]
+    )
+    report_failures(refused)
+    say_next(following.format(*good[:1]) if good else "")
+
+
+def emit_each(values: Mapping[str, Any], lines: Sequence[str]) -> None:
+    """Print what became of several names: `values` as JSON, or the lines, if there are any, for people."""
+    if lines or wants_json():
+        emit(values, lambda: Text("\n".join(lines)))
+
+
+def report_failures(refused: Sequence[Mapping[str, str]], unfinished: Sequence[Mapping[str, str]] = ()) -> None:
+    """Print an error for each row (`name`, `code`, `detail`) and hints, and end with exit status 1 if there is one."""
+    for each in (*refused, *unfinished):
         say(f"error: {each['name']}: {each['code']}: {each['detail']}")
-    if refused:
+    say_hints(*(each["code"] for each in refused))
+    say_hints(*(each["code"] for each in unfinished), kind=Kind.ERROR)
+    if refused or unfinished:
         click.get_current_context().exit(REFUSED)
+
+
+def refusal(name: str, reply: Reply) -> dict[str, str]:
+    """Return the row of a name that was refused."""
+    return {"name": name, "code": reply.code, "detail": reply.detail}
 
 
 def assess_each(line: ControllerConnection, kind: str, names: Sequence[str], node: str = "") -> None:
@@ -121,8 +143,6 @@ def assess_each(line: ControllerConnection, kind: str, names: Sequence[str], nod
     emit({"assessments": found}, lambda: Group(*(record(f"{kind} {one['subject']}", one) for one in found)))
 
 
-assess_option = click.option("--assess", is_flag=True, help="Change nothing: only say what the policies think of it.")
-
-
-def _refusal(name: str, reply: Reply) -> dict[str, str]:
-    return {"name": name, "code": reply.code, "detail": reply.detail}
+assess_option = click.option(
+    "--dry-run", "assess", is_flag=True, help="Change nothing; show what the policies expect of the change."
+)

@@ -1,4 +1,4 @@
-"""`trimtab broker tls`: an authority for nothing but the broker, its certificate, and what RabbitMQ has to be told.
+"""`trimtab broker tls`: an authority for nothing but the broker, its certificate, and the configuration of RabbitMQ.
 
 Everything is made by the program `openssl`; keys never leave the files that it writes.
 """
@@ -29,17 +29,17 @@ PLACE = "/etc/rabbitmq/tls"
 _HOST = r"(?=.{1,253}$)(\*\.)?[A-Za-z0-9]([A-Za-z0-9-]{0,62})(\.[A-Za-z0-9]([A-Za-z0-9-]{0,62}))*"
 _CURVE = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes")
 _CONFIGURATION = """\
-# Without TLS on this machine alone; nothing else speaks to the broker without.
+# Connections without TLS: from this machine only.
 listeners.tcp.local = 127.0.0.1:5672
 listeners.ssl.default = 5671
 ssl_options.cacertfile = {place}/ca.pem
 ssl_options.certfile = {place}/broker.pem
 ssl_options.keyfile = {place}/broker.key
-# Clients show who they are by their password; they always verify the broker.
+# Clients authenticate by password and always verify the broker.
 ssl_options.verify = verify_none
 ssl_options.versions.1 = tlsv1.3
 ssl_options.versions.2 = tlsv1.2
-# No message of Trimtab's is longer; what is longer ends the channel of whoever sends it.
+# No message of Trimtab is longer; a longer one closes its sender's channel.
 max_message_size = 4194304
 """
 _REQUEST = "[req]\nprompt = no\ndistinguished_name = dn\n[dn]\nCN = {name}\n"
@@ -59,26 +59,36 @@ def _hosts(_: click.Context, __: click.Parameter, value: str) -> tuple[str, ...]
 
 
 @click.command()
-@click.option("--host", required=True, metavar="NAME,NAME", callback=_hosts, help="What clients call the broker.")
+@click.option(
+    "--host",
+    required=True,
+    metavar="NAME,NAME",
+    callback=_hosts,
+    help="Names and addresses by which clients reach the broker.",
+)
 @click.option(
     "--folder",
     type=click.Path(file_okay=False, path_type=Path),
     default=Path("trimtab-broker-tls"),
     show_default=True,
-    help="Where everything is written; an authority that is there already signs again.",
+    help="Folder for all files; an authority in it is used again.",
 )
 @click.option(
     "--days",
     type=Whole(1, AUTHORITY_DAYS),
     default=825,
     show_default=True,
-    help="How long the broker's certificate is good for.",
+    help="Validity of the broker's certificate in days.",
 )
 @output_option
 def tls(host: tuple[str, ...], folder: Path, days: int) -> None:
-    """Make an authority, a certificate for the broker and its TLS configuration.
+    """Create a certificate authority, the broker's certificate and its TLS configuration.
 
-    Run again before the certificate expires: the authority stays, so that nothing changes for clients.
+    Run it again before the certificate expires: the authority stays, so nothing changes for clients.
+
+    \b
+    Example:
+      trimtab broker tls --host broker.example,10.0.0.5
     """
     fresh = make(host, folder, days)
     files = [str(folder / name) for name in ("ca.pem", "ca.key", "broker.pem", "broker.key", "rabbitmq.conf")]
@@ -87,11 +97,13 @@ def tls(host: tuple[str, ...], folder: Path, days: int) -> None:
         f"install -m 640 -g rabbitmq {folder}/broker.key {PLACE}/",
         f"cat {folder}/rabbitmq.conf >>/etc/rabbitmq/rabbitmq.conf  # once",
         "systemctl restart rabbitmq-server",
-        f"install -D -m 644 {folder}/ca.pem /etc/trimtab/broker-ca.pem  # on every machine; it is no secret",
+        f"install -D -m 644 {folder}/ca.pem /etc/trimtab/broker-ca.pem  # on every machine; not a secret",
     ]
-    head = "a new authority and a certificate by it" if fresh else "a certificate by the authority that was there"
+    head = (
+        "a new authority and a certificate signed by it" if fresh else "a certificate signed by the existing authority"
+    )
     lines = [f"{head}: {folder}", "on the broker's machine, as root:", *(f"  {line}" for line in todo)]
-    lines.append(f"keep {folder}/ca.key where nobody finds it: who has it can pass for the broker")
+    lines.append(f"keep {folder}/ca.key secret: its owner can impersonate the broker")
     values = {"hosts": list(host), "new_authority": fresh, "files": files}
     emit(values, lambda: Group(*map(Text, lines)))
 

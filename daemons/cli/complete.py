@@ -23,7 +23,8 @@ Row = Any
 
 
 def _completer(what: str, rows: str, name: Callable[[Row], str], subject: str = "") -> Complete:
-    """One that offers the `name` of each row of a view, {} in `subject` standing for what is typed already."""
+    """Return a completer that offers the `name` of each row of a view; {} in `subject` stands for the text typed so
+    far."""
 
     def complete(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
         given = context.params.get(parameter.name or "")
@@ -43,7 +44,7 @@ def _any_of(*completers: Complete) -> Complete:
 
 
 def _asked(context: click.Context, what: str, subject: str) -> Any:
-    """A view; nothing after LIMIT_S, whatever a connection waits for then, or when anything is wrong."""
+    """Return a view; nothing on any error, or after LIMIT_S even if the connection still waits."""
     answers: list[Any] = []
     thread = threading.Thread(target=partial(_ask, context, what, subject, answers), daemon=True)
     thread.start()
@@ -62,7 +63,7 @@ def _ask(context: click.Context, what: str, subject: str, answers: list[Any]) ->
 
 
 def _unsaid(_text: str) -> None:
-    """A lost connection is no news to who completes a name."""
+    """Drop the message about a lost connection: it must not disturb the completion of a name."""
 
 
 def _named(row: Row) -> str:

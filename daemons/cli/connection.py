@@ -6,9 +6,9 @@ How a command gets its connection is given with click's context object, an `Acce
 from __future__ import annotations
 
 import functools
+import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from importlib import import_module
 from pathlib import Path
 from types import TracebackType
 from typing import Annotated, Any, Protocol, TypeVar
@@ -19,9 +19,11 @@ import click
 from daemons.cli import output
 from daemons.cli.numbers import Number
 from daemons.cli.secret_options import without_password
+from daemons.codes.code import Kind
 from shared.base.clock import SystemClock
 from shared.base.errors import BusUnavailable, InvalidInput, InvalidValue, PermanentError, Problem, TransientError
 from shared.base.secrets import completed, has_password
+from shared.bus.buses import ANSWER_S, find_bus
 from shared.config import toml
 from shared.config.broker_url import Tls, check_encryption
 from shared.config.common import SecretFile, Url
@@ -35,7 +37,9 @@ from shared.protocol.operator_messages import BUSY, Change, Query, Request
 
 URL_VARIABLE = "TRIMTAB_URL"
 CONFIG_VARIABLE = "TRIMTAB_CONFIG"
-CONFIG_PLACES = ("~/.config/trimtab/operator.toml", "/etc/trimtab/operator.toml")
+CONFIG_FILE = "trimtab/operator.toml"
+CONFIG_HOME_VARIABLE = "XDG_CONFIG_HOME"
+CONFIG_PLACES = f"${CONFIG_HOME_VARIABLE}/{CONFIG_FILE} (~/.config/{CONFIG_FILE}), /etc/{CONFIG_FILE}"  # in words
 TIMEOUT_S = 10.0
 TIMEOUT_MAX_S = 86_400.0
 SENDS = 4  # how often a request is sent before its time is over
@@ -58,6 +62,8 @@ _Command = TypeVar("_Command", bound=Callable[..., Any])
 class Refused(PermanentError):
     """The controller refused a request; `code` is the one of its reply."""
 
+    kind = Kind.REFUSAL  # of that code; other errors of commands have codes of the kind ERROR
+
     def __init__(self, code: str, detail: str) -> None:
         super().__init__(f"{code}: {detail}" if detail else code)
         self.code = code  # type: ignore[misc]  # of the one reply, where other errors have one per class
@@ -73,11 +79,11 @@ class OperatorClock(Protocol):
     """What a command needs of time; see `shared.base.clock`."""
 
     def now_s(self) -> float:
-        """Seconds since the epoch."""
+        """Return the seconds since the epoch."""
         ...
 
     def monotonic_s(self) -> float:
-        """Seconds since some fixed moment."""
+        """Return the seconds since some fixed moment."""
         ...
 
     def sleep(self, seconds: float) -> None:
@@ -87,34 +93,36 @@ class OperatorClock(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class OperatorBus:
-    """The broker and who we are there; as in the files of the daemons. The URL is shown nowhere."""
+    """The connection to the broker."""
 
     url: Url = field(default="", repr=False)
+    """URL of the broker with the account, such as `amqps://operator.NAME@HOST/`. It may contain a password and is never
+    shown."""
     password_file: SecretFile = ""
+    """File of the broker password: a path or `~/PATH`. Empty: the URL contains the password."""
     plain: bool = False
+    """Allow `amqp://` to another machine. The connection is then not encrypted."""
     tls: Tls = field(default_factory=Tls)
 
 
 @dataclass(frozen=True, slots=True)
 class OperatorConfig:
-    """The operator's file: whom to ask, and how long to wait for an answer."""
+    """The configuration of the command `trimtab`: how it reaches the controller."""
 
     timeout_s: Timeout = TIMEOUT_S
+    """Time to wait for an answer of the controller."""
     bus: OperatorBus = field(default_factory=OperatorBus)
 
 
-def _rabbitmq(bus: OperatorBus, limit_s: float) -> Bus:
+def _opened(bus: OperatorBus, limit_s: float) -> Bus:
     try:
         check_encryption(bus.url, bus.plain)
-        rabbitmq = import_module("shared.bus.rabbitmq.bus")  # loads pika: only now
-        wait_s = min(limit_s, rabbitmq.ANSWER_S)
-        connection: Bus = rabbitmq.connect(bus.url, bus.tls, answer_s=wait_s, opening_s=limit_s)
+        return find_bus(bus.url)(bus.url, bus.tls, answer_s=min(limit_s, ANSWER_S), opening_s=limit_s)
     except InvalidValue as error:
         if error.field != "url":
             raise InvalidInput(Problem("bus.tls", f"names {error.got!r}", error.expected)) from error
         expected = error.expected.replace("USER:PASSWORD@", "USER@")
         raise InvalidInput(Problem("--url", f"is {error.got}", expected)) from error
-    return connection
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,19 +130,21 @@ class Access:
     """What commands reach the world with. `connect`, within the seconds given, raises BusUnavailable; `new_id` never
     gives the same twice."""
 
-    connect: Callable[[OperatorBus, float], Bus] = _rabbitmq
+    connect: Callable[[OperatorBus, float], Bus] = _opened
     clock: OperatorClock = field(default_factory=SystemClock)
     new_id: Callable[[], str] = lambda: uuid4().hex
 
 
 class ControllerConnection:
-    """One operator's connection. Use as a context manager; every method may raise BusUnavailable.
+    """One operator's connection. Use as a context manager, within itself too: the outermost connects; every method may
+    raise BusUnavailable.
 
     `say` hears what people should know (a connection lost and found again). `why`: the reason that goes with requests
-    that change something ("": none is given).
+    that change something ("": none is given). `limit_s`: the time limit on the command line (None: there is none).
     """
 
     why = ""
+    limit_s: float | None = None
 
     def __init__(self, access: Access, config: OperatorConfig, say: Callable[[str], None] | None = None) -> None:
         self._access, self._config = access, config
@@ -142,19 +152,26 @@ class ControllerConnection:
         self._clock = access.clock
         self._bus: Bus | None = None
         self._replies = ""
+        self._entered = 0
 
     def __enter__(self) -> ControllerConnection:
+        if self._entered == 0:
+            self._open()
+        self._entered += 1
+        return self
+
+    def _open(self) -> None:
         if not self._config.bus.url:
-            where = f"here, as {URL_VARIABLE}, or as bus.url in {CONFIG_PLACES[0]}"
+            where = f"here, as {URL_VARIABLE}, or as bus.url in {config_places()[0]}"
             expected = f"a URL amqp[s]://operator.NAME:PASSWORD@HOST/ {where}"
             raise InvalidInput(Problem("--url", "no broker is named", expected))
         self._connect()
-        return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._bus is not None:
+        self._entered -= 1
+        if self._entered == 0 and self._bus is not None:
             self._bus.close()
             self._bus = None
 
@@ -173,13 +190,13 @@ class ControllerConnection:
                 self._events(left_s)
 
     def new_id(self) -> str:
-        """An id for a new request."""
+        """Return an id for a new request."""
         return self._access.new_id()
 
     # --- requests ---------------------------------------------------------------------------------------------------
 
     def ask(self, request: Request) -> Any:
-        """The data of the answer. Raises `Refused` with the reply's code, `NoAnswer` after the time limit."""
+        """Return the data of the answer. Raises `Refused` with the reply's code, `NoAnswer` after the time limit."""
         (reply,) = self.ask_all([request])
         if not reply.done:
             raise Refused(reply.code, reply.detail)
@@ -216,11 +233,8 @@ class ControllerConnection:
 
     def _silence(self, count: int) -> str:
         which = "the request waits" if count == 1 else f"{count} requests wait"
-        return (
-            f"no controller answered within {self._config.timeout_s:g} s; {which} in the queue and may still be "
-            "carried out. Is a controller running? systemctl status trimtab-controller; journalctl -u "
-            "trimtab-controller says why not, a full disk too. Has the broker been set up? --timeout waits longer"
-        )
+        limit = f"{self._config.timeout_s:g} s"
+        return f"no controller answered within {limit}; {which} in the queue and may still be carried out"
 
     def _send(self, requests: Any, limit_s: float, first: bool) -> None:
         """Questions first go the short way, where no controller may listen; then all go the long one."""
@@ -234,7 +248,7 @@ class ControllerConnection:
             self._bus = None  # the next round connects and sends again
 
     def _reasoned(self, request: Request, user: str) -> Request | OnBehalf:
-        """As it is, or on the user's own behalf: so it can have a reason."""
+        """Return the request as it is, or wrapped as on the user's own behalf, so that it can carry a reason."""
         if not (self.why and isinstance(request, Change)):
             return request
         return OnBehalf(request.request, user, self.why, encode(request))
@@ -249,13 +263,13 @@ class ControllerConnection:
     # --- events -----------------------------------------------------------------------------------------------------
 
     def follow(self) -> Iterator[Happened]:
-        """Everything that happens from now on, without end; a connection that is lost is made again."""
+        """Yield every event from now on, without end; a lost connection is reestablished."""
         self._listen()
         while True:
             if self._bus is None:
                 self._again(None)
                 self._listen()
-                self._say("connected again; what happened meanwhile is missing")
+                self._say("reconnected; events in between are missing")
             for event in self._events(EVENT_POLL_S):
                 if isinstance(event, Delivery):
                     message = decode(event.body)
@@ -279,7 +293,7 @@ class ControllerConnection:
             events = (Lost(str(error)),)
         for event in events:
             if isinstance(event, Lost):
-                self._say(f"the connection was lost ({event.reason}); connecting again")
+                self._say(f"the connection was lost ({event.reason}); reconnecting")
                 self._bus = None
         return events
 
@@ -319,7 +333,9 @@ def bus_options(command: _Command) -> _Command:
     @functools.wraps(command)
     def run(*words: Any, url: str | None, config: Path | None, timeout: float | None, **options: Any) -> Any:
         access = click.get_current_context().find_object(Access) or Access()
-        return command(ControllerConnection(access, operator_config(url, config, timeout)), *words, **options)
+        line = ControllerConnection(access, operator_config(url, config, timeout))
+        line.limit_s = timeout
+        return command(line, *words, **options)
 
     for decorate in (_timeout, _config, _url):
         run = decorate(run)
@@ -327,7 +343,7 @@ def bus_options(command: _Command) -> _Command:
 
 
 def change_options(command: _Command) -> _Command:
-    """As `bus_options`, for a command that changes something: with `--why`."""
+    """Add the options of `bus_options` and `--why`, for a command that changes something."""
 
     @functools.wraps(command)
     def run(line: ControllerConnection, *words: Any, why: str, **options: Any) -> Any:
@@ -343,34 +359,42 @@ def _reason(_: click.Context, parameter: click.Parameter, value: str) -> str:
     return value
 
 
-_why = click.option("--why", default="", metavar="TEXT", callback=_reason, help="The reason, for the record.")
+_why = click.option("--why", default="", metavar="TEXT", callback=_reason, help="Reason, kept with the request.")
 _url = click.option(
     "--url",
     envvar=URL_VARIABLE,
     show_envvar=True,
     callback=without_password,
-    help="The broker: amqps://operator.NAME@HOST/. Its password is in bus.password_file, or in the variable.",
+    help="Broker URL, amqps://operator.NAME@HOST/. Give the password in bus.password_file or in the variable.",
 )
 _config = click.option(
     "--config",
     envvar=CONFIG_VARIABLE,
     show_envvar=True,
     type=click.Path(path_type=Path),
-    help=f"The operator's TOML file; without it the first of {', '.join(CONFIG_PLACES)}.",
+    help=f"Your configuration file (TOML).  [default: the first of {CONFIG_PLACES}]",
 )
 _timeout = click.option(
     "--timeout",
     type=Number(0.1, TIMEOUT_MAX_S),
     metavar="S",
-    help=f"Seconds to wait for an answer; {TIMEOUT_S:g} if nothing is configured.",
+    help=f"Seconds to wait for an answer.  [default: timeout_s of the file, else {TIMEOUT_S:g}]",
 )
 
 
+def config_places() -> tuple[Path, Path]:
+    """Return the places of an operator's file, in the order of search: the user's configuration folder (XDG base
+    directories; a variable that is not an absolute path counts as unset), then /etc."""
+    home = os.environ.get(CONFIG_HOME_VARIABLE, "")
+    folder = Path(home) if home.startswith("/") else Path("~/.config").expanduser()
+    return folder / CONFIG_FILE, Path("/etc") / CONFIG_FILE
+
+
 def operator_config(url: str | None, file: Path | None, timeout_s: float | None) -> OperatorConfig:
-    """What the options, and else a file, say, with the password. Raises `InvalidInput` for a file with problems."""
+    """Return the configuration from the options, else from a file, with the password. Raises `InvalidInput` for a file
+    with problems."""
     if file is None:
-        places = (Path(place).expanduser() for place in CONFIG_PLACES)
-        file = next((place for place in places if place.is_file()), None)
+        file = next((place for place in config_places() if place.is_file()), None)
     config = toml.load(file, OperatorConfig) if file is not None else OperatorConfig()
     if url:
         place = "" if has_password(url) else config.bus.password_file
@@ -383,6 +407,6 @@ def operator_config(url: str | None, file: Path | None, timeout_s: float | None)
 
 
 def _in_file(problem: Problem, file: Path | None) -> Problem:
-    """With the file, where a problem names a key of it alone."""
+    """Return the problem with the file added, if it names only a key of it."""
     named = file is None or problem.where.startswith(("/", str(file)))
     return problem if named else replace(problem, where=f"{file}: {problem.where}")

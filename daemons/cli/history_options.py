@@ -30,16 +30,14 @@ def span_options(command: Command) -> Command:
     def run(from_time: str, to_time: str, **options: Any) -> None:
         command(**options, from_s=moment("--from", from_time), to_s=moment("--to", to_time))
 
-    run = click.option("--to", "to_time", required=True, metavar="TIME", help="Until when; not that moment itself.")(
-        run
-    )
+    run = click.option("--to", "to_time", required=True, metavar="TIME", help="End of the span, exclusive.")(run)
     return click.option(
-        "--from", "from_time", required=True, metavar="TIME", help="From when on: ISO 8601 or epoch seconds."
+        "--from", "from_time", required=True, metavar="TIME", help="Start of the span: ISO 8601 or epoch seconds."
     )(run)
 
 
 def moment(where: str, text: str) -> float:
-    """Seconds since the epoch of a time that somebody wrote. Raises `InvalidInput`."""
+    """Return a time that a user wrote, in seconds since the epoch. Raises `InvalidInput`."""
     at_s = plain_number(text)
     if math.isnan(at_s):
         at_s = _calendar_s(where, text)
@@ -77,7 +75,7 @@ def history_options(command: Command) -> Command:
 
 @contextmanager
 def opened_history(config: str, url: str | None, password_file: str | None) -> Iterator[Reading]:
-    """The store of a URL, or that of a configuration, for reading."""
+    """Open the store of a URL, or that of a configuration, for reading."""
     if url:
         whole = whole_url(url, password_file or "")
     else:

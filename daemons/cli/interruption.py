@@ -1,4 +1,4 @@
-"""How Ctrl-C and SIGTERM end a command: at once, with 130 and 143, whatever it is busy with."""
+"""End a command at once on Ctrl-C and SIGTERM, with 130 and 143, even in the middle of a computation."""
 
 from __future__ import annotations
 
@@ -27,9 +27,10 @@ def _terminate(_: int, __: FrameType | None) -> NoReturn:
 
 @contextmanager
 def ending_at_once(last_words: Callable[[int], None]) -> Iterator[None]:
-    """Raise Terminated where SIGTERM comes, KeyboardInterrupt where SIGINT does (as Python does by itself). A process
-    that does not end within PATIENCE_S, such as one in a long computation of a library, is ended: `last_words` is given
-    the exit status and says why. Only the main thread of a process that nobody else has handlers in is changed."""
+    """Raise Terminated on SIGTERM and, as Python does, KeyboardInterrupt on SIGINT. A process that does not end within
+    PATIENCE_S, such as one in a long computation of a library, is ended: `last_words` receives the exit status and
+    reports the reason. This has an effect only in the main thread, and only if no other code has set a SIGTERM
+    handler."""
     ours = threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
     if not ours:
         yield

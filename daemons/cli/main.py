@@ -6,36 +6,42 @@ from importlib import import_module
 
 import click
 
+from daemons.cli.output import SUMMARY_MAX
 from daemons.cli.plugged import PluggedGroup
 from shared.ports import plugins
 
-# Where each command of our own is, and what `trimtab --help` says of it: it is imported only when it is run.
+# Where each of our own commands is, and its line in `trimtab --help`: it is imported only when it runs.
 OWN = {
-    "assurance": ("daemons.cli.commands.assurance", "Show promises beside what is served; check reservations."),
-    "broker": ("daemons.cli.commands.broker", "Prepare the broker."),
+    "assurance": (
+        "daemons.cli.commands.assurance",
+        "Show service probabilities beside the measured service; check reservations.",
+    ),
+    "broker": ("daemons.cli.commands.broker", "Create accounts, queues and permissions on the broker."),
+    "config": ("daemons.cli.commands.config", "Show what configuration files may hold."),
     "costs": ("daemons.cli.commands.costs", "Show what the energy of the nodes costs, day by day."),
-    "decide": ("daemons.cli.commands.plan", "Say what would be decided now, and why."),
-    "doctor": ("daemons.cli.commands.doctor", "Check the installation."),
-    "env": ("daemons.cli.commands.env", "Create, activate, resize and end environments."),
-    "events": ("daemons.cli.commands.events", "Print what happens, and what has happened."),
+    "decide": ("daemons.cli.commands.plan", "Show what the controller would decide now, and why."),
+    "doctor": ("daemons.cli.commands.doctor", "Check the installation and print how to repair it."),
+    "env": ("daemons.cli.commands.env", "Create, activate, resize and destroy environments."),
+    "events": ("daemons.cli.commands.events", "Print events: past ones, or new ones as they happen."),
+    "explain": ("daemons.cli.commands.explain", "Explain a code: event, alarm, reason, refusal, outcome or error."),
     "forecast": (
         "daemons.cli.commands.forecast",
-        "Show deadline windows: what is expected, and how their promises stand.",
+        "Show deadline windows: forecast, size, and the chance to miss the deadline.",
     ),
-    "jobs": ("daemons.cli.commands.jobs", "Submit, watch and cancel jobs."),
-    "load": ("daemons.cli.commands.load", "Submit jobs by an arrival profile."),
-    "nodes": ("daemons.cli.commands.nodes", "List, add, empty and remove nodes."),
-    "notifications": ("daemons.cli.commands.notifications", "Show what is told, and what could not be; try channels."),
-    "pause": ("daemons.cli.commands.plan", "Stop deciding."),
-    "plan": ("daemons.cli.commands.plan", "Show and approve what was decided."),
-    "profile": ("daemons.cli.commands.profile", "Learn and show how jobs load nodes."),
-    "report": ("daemons.cli.commands.report", "Show how workloads fared, what it cost, and what was done."),
-    "snapshot": ("daemons.cli.commands.snapshot", "Save what a decision sees, and decide on it again."),
-    "status": ("daemons.cli.commands.status", "Show who leads, what is under way, and what is wrong."),
+    "jobs": ("daemons.cli.commands.jobs", "Submit, list and cancel jobs."),
+    "load": ("daemons.cli.commands.load", "Submit jobs that arrive by a profile."),
+    "nodes": ("daemons.cli.commands.nodes", "List, add, drain and remove nodes."),
+    "notifications": ("daemons.cli.commands.notifications", "Show notifications; retry or drop them; test channels."),
+    "pause": ("daemons.cli.commands.plan", "Pause deciding."),
+    "plan": ("daemons.cli.commands.plan", "Show, approve and reject plans."),
+    "profile": ("daemons.cli.commands.profile", "Measure and show how jobs use nodes."),
+    "report": ("daemons.cli.commands.report", "Report service, cost and decisions over a span of time."),
+    "snapshot": ("daemons.cli.commands.snapshot", "Save the input of a decision, and decide on it again."),
+    "status": ("daemons.cli.commands.status", "Show leader, nodes, jobs, operations in progress and alarms."),
     "store": ("daemons.cli.commands.store", "Back up, restore, prune and upgrade the controller's store."),
-    "unpause": ("daemons.cli.commands.plan", "Decide again; after a restore of the store, act again."),
-    "vms": ("daemons.cli.commands.vms", "List VMs, and take single ones in hand."),
-    "web": ("daemons.cli.commands.web", "Submit, watch and remove web applications."),
+    "unpause": ("daemons.cli.commands.plan", "Resume deciding; after a restored backup, act again."),
+    "vms": ("daemons.cli.commands.vms", "List VMs; migrate, suspend, adopt or release them."),
+    "web": ("daemons.cli.commands.web", "Submit, list and remove web applications."),
 }
 
 
@@ -45,11 +51,11 @@ class MainGroup(PluggedGroup):
     entry_points = plugins.COMMANDS
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Every command, sorted."""
+        """Return the names of all commands, sorted."""
         return sorted({*super().list_commands(ctx), *OWN})
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """The command of that name; ClickException when a registered one cannot be imported."""
+        """Return the command of that name; ClickException if a registered one cannot be imported."""
         if cmd_name in OWN:
             own: click.Command = getattr(import_module(OWN[cmd_name][0]), cmd_name)
             return own
@@ -60,7 +66,7 @@ class MainGroup(PluggedGroup):
         rows = []
         for name in self.list_commands(ctx):
             command = None if name in OWN else self.get_command(ctx, name)
-            rows.append((name, OWN[name][1] if command is None else command.get_short_help_str()))
+            rows.append((name, OWN[name][1] if command is None else command.get_short_help_str(SUMMARY_MAX)))
         with formatter.section("Commands"):
             formatter.write_dl(rows)
 
@@ -68,7 +74,11 @@ class MainGroup(PluggedGroup):
 @click.group(cls=MainGroup, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="trimtab", prog_name="trimtab")
 def main() -> None:
-    """Keeps a cluster of libvirt hosts on its service goals at the lowest cost.
+    """Schedule and rebalance VMs on a cluster of libvirt hosts.
 
     Exit status: 0 done, 1 refused or infeasible, 2 wrong usage or unreadable input, 130 interrupted, 143 terminated.
+
+    \b
+    Example:
+      trimtab status
     """

@@ -21,7 +21,7 @@ class Number(click.FloatRange):
         self._words = f"a number {f'above {least:.12g} and up' if above else f'from {least:.12g}'} to {most:.12g}"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        """The number; BadParameter for anything else (click's own type lets NaN through)."""
+        """Return the number; BadParameter for anything else (click's own type accepts NaN)."""
         try:
             number = float(_plain(value))
         except ValueError:
@@ -40,7 +40,7 @@ class Whole(click.IntRange):
         self._words = f"a whole number, {least} or above" if most == WHOLE_MAX else f"a whole number, {least} to {most}"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        """The number; BadParameter for anything else."""
+        """Return the number; BadParameter for anything else."""
         try:
             number = int(_plain(value))
         except ValueError:
@@ -54,7 +54,8 @@ class Whole(click.IntRange):
 
 
 def plain_number(text: str) -> float:
-    """The number that a word of an option says, NaN for what is none: also what has `_` or digits other than ASCII."""
+    """Return the number in the text of an option; NaN for anything else, including text with `_` or non-ASCII
+    digits."""
     try:
         return float(_plain(text))
     except ValueError:
@@ -73,7 +74,7 @@ def _shown(value: Any) -> str:
 
 
 def seed_range(text: str) -> range:
-    """`A-B` or `A`: the seeds from A to B, both included."""
+    """Return the seeds from A to B, both included, of `A-B` or `A`."""
     first, dash, last = text.partition("-")
     if not dash:
         last = first

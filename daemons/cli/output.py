@@ -22,20 +22,25 @@ from rich.segment import Segment
 from rich.table import Table
 
 from daemons.cli.interruption import INTERRUPTED, TERMINATED, Terminated, ending_at_once
+from daemons.codes.catalogue import hint
+from daemons.codes.code import Kind
 from shared.base.errors import InvalidInput, InvalidValue, Problem, ProgrammerError, TrimtabError
 from shared.base.printable import lines, one_line
 
 REFUSED = 1
 BAD_INPUT = 2
+SUMMARY_MAX = 200  # characters of a command's summary in a list of commands
 _META = "trimtab.output"
+_SHOW = "trimtab.show"
 _WIDE = 500  # columns where there is no terminal: what is searched or kept in a file is not cut to fit a screen
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
 
 def output_option(command: _Command) -> _Command:
-    """Give a command `--output text|json`; it prints through `emit`."""
+    """Give a command `--output text|json` (`-o`); it prints through `emit`."""
     return click.option(
+        "-o",
         "--output",
         type=click.Choice(("text", "json")),
         default="text",
@@ -43,7 +48,7 @@ def output_option(command: _Command) -> _Command:
         expose_value=False,
         is_eager=True,
         callback=_remember,
-        help="For people, or exactly one JSON object on standard output.",
+        help="Output format; json prints exactly one object on standard output.",
     )(command)
 
 
@@ -52,18 +57,51 @@ def _remember(context: click.Context, _: click.Parameter, value: str) -> None:
 
 
 def wants_json() -> bool:
-    """Whether the command under way was asked for JSON."""
+    """Return whether the current command was asked for JSON."""
     context = click.get_current_context(silent=True)
     return context is not None and context.meta.get(_META) == "json"
 
 
 def emit(values: Mapping[str, Any], text: Callable[[], RenderableType]) -> None:
-    """Print a command's result: `values` as JSON, or what `text` builds from it for people."""
+    """Print a command's result: `values` as JSON, or what `text` builds from it for people; that goes elsewhere within
+    `redirected`."""
+    context = click.get_current_context(silent=True)
+    show = context.meta.get(_SHOW) if context is not None else None
     with _standard_output():
         if wants_json():
             click.echo(json.dumps(values, indent=2, allow_nan=False))
+        elif show is not None:
+            show(text())
         else:
-            _Console(width=None if sys.stdout.isatty() else _WIDE).print(text())
+            print_result(text())
+
+
+def print_result(what: RenderableType) -> None:
+    """Print a result for people; elsewhere than on a terminal without blanks at the ends of lines."""
+    console = results()
+    if console.is_terminal:
+        console.print(what)
+        return
+    with console.capture() as captured:
+        console.print(what)
+    sys.stdout.writelines(f"{line.rstrip()}\n" for line in captured.get().splitlines())
+
+
+@contextmanager
+def redirected(show: Callable[[RenderableType], None]) -> Iterator[None]:
+    """Within it, what `emit` would print for people is given to `show`."""
+    context = click.get_current_context()
+    context.meta[_SHOW] = show
+    try:
+        yield
+    finally:
+        del context.meta[_SHOW]
+
+
+def results() -> Console:
+    """Return the console for results for people: as wide as the terminal, or as COLUMNS; elsewhere nothing is cut."""
+    known = sys.stdout.isatty() or os.environ.get("COLUMNS", "").isdigit()
+    return _Console(width=None if known else _WIDE)
 
 
 def put(text: str) -> None:
@@ -78,7 +116,7 @@ def say(text: str) -> None:
 
 
 def messages() -> Console:
-    """Where progress and messages with a form of their own go."""
+    """Return the console for progress, and for messages with their own format."""
     return _Console(stderr=True)
 
 
@@ -90,7 +128,7 @@ class _Console(Console):
         super().__init__(markup=False, emoji=False, **options)
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
-        """The parts that are printed; those of rich's own that steer the cursor stay."""
+        """Yield the printed parts, escaped; the control segments with which rich moves the cursor are unchanged."""
         for segment in super().render(renderable, options):
             yield segment if segment.control else Segment(lines(segment.text), segment.style)
 
@@ -113,7 +151,7 @@ def _unwritten(error: OSError) -> Problem:
 
 
 def _output_fails() -> bool:
-    """Whether standard output cannot be written to; what could not be is given up then."""
+    """Return whether standard output cannot be written to; if so, its unwritten data is discarded."""
     try:
         sys.stdout.write("\n")
         sys.stdout.flush()
@@ -124,13 +162,25 @@ def _output_fails() -> bool:
 
 
 def _abandon_output() -> None:
-    """What is still buffered cannot be written when the process ends, either."""
+    """Discard the buffered output, which could not be written at the end of the process either."""
     with open(os.devnull, "w") as nothing:
         os.dup2(nothing.fileno(), sys.stdout.fileno())
 
 
+def say_hints(*codes: str, kind: Kind = Kind.REFUSAL) -> None:
+    """Print the next step for refusals, on standard error: a line for each that is known of a code."""
+    for line in dict.fromkeys(filter(None, (hint(code, kind) for code in codes))):
+        say(f"hint: {line}")
+
+
+def say_next(command: str) -> None:
+    """Print the command that is useful next ("": none is), on standard error; a program that reads JSON needs none."""
+    if command and not wants_json():
+        say(f"next: {command}")
+
+
 def two_columns(title: str, values: Mapping[str, Any]) -> Table:
-    """A table of names and values; floats with at most two decimals, None as a dash."""
+    """Return a table of names and values; floats with at most two decimals, None as a dash."""
     table = Table("", "", title=title, show_header=False)
     for name, value in values.items():
         shown = "-" if value is None else f"{value:,.2f}" if isinstance(value, float) else one_line(f"{value}")
@@ -139,14 +189,14 @@ def two_columns(title: str, values: Mapping[str, Any]) -> Table:
 
 
 def exit_status(error: TrimtabError) -> int:
-    """The exit status that an error of ours ends a command with."""
+    """Return the exit status with which a Trimtab error ends a command."""
     return BAD_INPUT if isinstance(error, InvalidInput | InvalidValue) else REFUSED
 
 
 class CommandGroup(click.Group):
-    """A group whose commands may raise our errors: they become a message and an exit status, never a traceback.
+    """A group whose commands may raise Trimtab's errors: they become a message and an exit status, never a traceback.
 
-    Errors of the programmer go through: they are for whoever mends Trimtab or a plug-in.
+    Programming errors pass through: they are for the developers of Trimtab or a plug-in.
     """
 
     def main(
@@ -179,6 +229,16 @@ class CommandGroup(click.Group):
             say(f"error: {_unwritten(error)}")
             status = BAD_INPUT
         sys.exit(status)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """List the commands in the help, each with all of its summary."""
+        found = ((name, self.get_command(ctx, name)) for name in self.list_commands(ctx))
+        rows = [
+            (name, command.get_short_help_str(SUMMARY_MAX)) for name, command in found if command and not command.hidden
+        ]
+        if rows:
+            with formatter.section("Commands"):
+                formatter.write_dl(rows)
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command that was asked for."""
@@ -220,6 +280,8 @@ def _report(context: click.Context, error: TrimtabError) -> None:
     problems = error.problems if isinstance(error, InvalidInput) else ()
     for message in [str(problem) for problem in problems] or [str(error)]:
         say(f"error: {message}")
+    if exit_status(error) == REFUSED:
+        say_hints(error.code, kind=getattr(error, "kind", Kind.ERROR))
     if context.meta.get(_META) == "json":
         _put_error(error.code, str(error), problems)
 

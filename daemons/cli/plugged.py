@@ -17,11 +17,11 @@ class PluggedGroup(CommandGroup):
     entry_points: ClassVar[str]
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Every command, sorted."""
+        """Return the names of all commands, sorted."""
         return sorted({*super().list_commands(ctx), *plugins.names(self.entry_points)})
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """The command of that name; ClickException when a registered one cannot be imported."""
+        """Return the command of that name; ClickException if a registered one cannot be imported."""
         own = super().get_command(ctx, cmd_name)
         if own is not None or cmd_name not in plugins.names(self.entry_points):
             return own

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from rich.box import SIMPLE_HEAD
-from rich.console import Group, RenderableType
+from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from daemons.cli.tables import stacked, table
 from daemons.values.text_format import (
     DASH,
     duration_text,
@@ -34,8 +34,8 @@ WAITS = "waits_for"
 
 
 def shown(key: str, value: Any) -> str:
-    """One value in words; the unit is taken from the end of its key. A table that holds its own `text` is that; what is
-    waited for is told in `words`."""
+    """Return one value in words; the end of its key gives the unit. A table with a `text` is shown as that text, a wait
+    reason as its `words`."""
     if value is None or value == "":
         return "-"
     if isinstance(value, bool):
@@ -71,24 +71,22 @@ def _number(key: str, value: float) -> str:
     return number_text(value) + next((f" {unit}" for suffix, unit in _UNITS if key.endswith(suffix)), "")
 
 
-def listing(title: str, rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> RenderableType:
-    """A table of the given keys, those that some row has."""
-    if not rows:
-        return Text(f"{title}: none")
+def listing(
+    title: str, rows: Sequence[Mapping[str, Any]], columns: Sequence[str], least: Sequence[str] = ()
+) -> RenderableType:
+    """Return a table of the given keys, limited to those that some row has. least: keys of the columns to drop first if
+    there is no room for all, the least important first."""
     present = [name for name in columns if any(name in row for row in rows)]
-    table = Table(title=title, box=SIMPLE_HEAD, pad_edge=False, title_justify="left")
-    for index, name in enumerate(present):
-        table.add_column(_title(name), no_wrap=index == 0)
-    for row in rows:
-        table.add_row(*(Text(shown(name, row.get(name))) for name in present))
-    return table
+    heads = [_title(name) for name in present]
+    cells = [[shown(name, row.get(name)) for name in present] for row in rows]
+    return table(title, heads, cells, [_title(name) for name in least])
 
 
 def record(title: str, values: Mapping[str, Any], empty: bool = True) -> RenderableType:
-    """One thing: its plain values as a table of two columns, what holds more as tables of their own below. What is not
-    known, or not there, is left out without `empty`."""
+    """Return one thing: its plain values as a table of two columns, nested values as separate tables below. Unless
+    `empty`, unknown and missing values are left out."""
     plain = Table(title=title, show_header=False, box=None, title_justify="left")
-    plain.add_column()
+    plain.add_column(no_wrap=True)
     plain.add_column(max_width=LINE_MAX)  # where there is no terminal, lines are as long as they like
     below: list[RenderableType] = []
     for name, value in values.items():
@@ -102,11 +100,11 @@ def record(title: str, values: Mapping[str, Any], empty: bool = True) -> Rendera
             below.append(record(_title(name), value, empty))
         else:
             plain.add_row(_title(name), Text(text))
-    return Group(plain, *below)
+    return stacked(plain, *below) if plain.row_count or not below else stacked(Text(title), *below)
 
 
 def failures(rows: Iterable[Mapping[str, Any]]) -> list[RenderableType]:
-    """What failed last on VMs, a line each, the newest first."""
+    """Return the last failures of VMs, one line each, the newest first."""
     told = [(row["last_failure"]["at_s"], row["vm"], row["last_failure"]) for row in rows if row.get("last_failure")]
     told.sort(key=lambda one: (-one[0], one[1]))
     lines = [f"{vm} failed at {time_text(at_s)}: {failure['text']}" for at_s, vm, failure in told[:FAILURES_MAX]]
@@ -115,12 +113,12 @@ def failures(rows: Iterable[Mapping[str, Any]]) -> list[RenderableType]:
 
 
 def rows_of(data: Any, name: str) -> list[Mapping[str, Any]]:
-    """The rows of a view that is a list, or holds one under `name`."""
+    """Return the rows of a view that is a list, or holds one under `name`."""
     found = data.get(name, ()) if isinstance(data, Mapping) else data
     return [row for row in found or () if isinstance(row, Mapping)]
 
 
 def _title(key: str) -> str:
-    """A key in words, without the unit that its values carry."""
+    """Return a key in words, without the unit that its values show."""
     suffix = next((suffix for suffix in _NAMED if key.endswith(suffix)), "")
     return key.removesuffix(suffix).replace("_", " ")

@@ -12,8 +12,8 @@ from shared.base.write_file import write_file
 
 
 def folder_of_ours(option: str, folder: Path) -> None:
-    """Make a folder, mode 0700, unless it is there. Raises InvalidInput, told of `option`, when it cannot be made, or
-    somebody else could put files into it."""
+    """Create a folder, mode 0700, unless it exists. Raises InvalidInput, attributed to `option`, if it cannot be
+    created, or others could put files into it."""
     try:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         found = os.stat(folder)
@@ -25,8 +25,8 @@ def folder_of_ours(option: str, folder: Path) -> None:
 
 
 def write_secret(option: str, file: Path, text: str) -> None:
-    """Write a file that only its owner reads, in place of what was there. Raises InvalidInput, told of `option`, when
-    that cannot be done, or a link is there."""
+    """Write a file that only its owner can read, replacing an existing one. Raises InvalidInput, attributed to
+    `option`, if that fails, or if the path is a link."""
     if file.is_symlink():
         raise InvalidInput(Problem(option, f"{file} is a link", "a file, or nothing there"))
     write_file(option, file, text, mode=0o600)

@@ -44,84 +44,108 @@ from shared.values.operation_costs import COSTS
 
 @dataclass(frozen=True, slots=True)
 class Periods:
-    """How often things happen. `report_s` is what the agents are set to."""
+    """Intervals of recurring work."""
 
     report_s: Period = 5.0
+    """Interval between two reports of an agent. Set `periods.report_s` of the agents to the same value."""
     reconcile_s: Period = 5.0
+    """Interval at which the observed state is compared with the decided state and corrected."""
     web_adjust_s: Period = 20.0
+    """Interval at which the CPU and the number of instances of web applications follow their load."""
     decide_s: Period = 900.0
+    """Length of a scheduling cycle: the interval between two placement decisions."""
     probe_s: Period = 2.0
+    """Interval at which a controller checks that it still is the leader."""
     scrape_s: Period = 5.0
+    """Interval at which counters of web applications are read. A missed goal triggers at most one adjustment in this
+    time."""
 
 
 @dataclass(frozen=True, slots=True)
 class Timeouts:
-    """How long things may take before something is done about it.
+    """Time limits after which the controller acts."""
 
-    `silent_after_s` without a report a node is unknown, `fence_after_s` of silence it is fenced where that can be done.
-    `max_skew_s`: beyond this difference of clocks nothing is done on a node. `gang_timeout_s` for all instances of a
-    job to be prepared, `action_ttl_s` for an action to be begun, `operation_timeout_s` to be done; a job without
-    progress for `stall_after_s` raises an alarm; `decide_limit_s` for one decision. `hands_off_s` a
-    workload is left alone after somebody else moved, stopped, started, paused or resumed a VM of it, twice as long each
-    time that it happens again.
-    """
-
-    silent_after_s: Duration = 15.0
+    unreachable_after_s: Duration = 15.0
+    """Time without a report after which a node is unreachable."""
     fence_after_s: Duration = 60.0
+    """Time without a report after which a node is fenced, if the power driver can fence."""
     max_skew_s: Period = 2.0
+    """Largest accepted difference between the clocks of a node and the controller. Beyond it, no action is sent to the
+    node."""
     gang_timeout_s: Duration = 120.0
+    """Time within which all instances of a job must be prepared. Otherwise those already prepared are removed."""
     action_ttl_s: Duration = 60.0
+    """Time within which an agent must begin an action. An agent refuses an action that has expired."""
     operation_timeout_s: Duration = 600.0
+    """Time after which an unfinished operation raises the alarm `action-overdue`."""
     stall_after_s: Duration = 900.0
+    """Time without progress after which a job raises the alarm `job-stalled`."""
     decide_limit_s: Duration = 60.0
-    hands_off_s: Duration = 900.0
+    """Time limit of one decision. Beyond it, the worker process is killed and the decision is skipped."""
+    external_change_pause_s: Duration = 900.0
+    """Pause of reconciliation for a workload after an external change to one of its VMs. Each repetition doubles the
+    pause, up to a day."""
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """How many operations may be under way at one time, on a node and in the cluster; and how many jobs that are not
-    over an account may have, web applications an environment, environments an owner (0: no limit)."""
+    """Limits on operations in progress, and on what one account may have."""
 
     actions_per_node: Count = 8
+    """Most operations in progress on one node."""
     migrations_per_node: Count = 1
+    """Most migrations in progress on one node. A migration counts on its source and on its target."""
     actions_total: Count = 512
+    """Most operations in progress in the cluster."""
     migrations_total: Count = 16
+    """Most migrations in progress in the cluster."""
     jobs_per_account: Quota = 5_000
+    """Most unfinished jobs of one user or owner. 0: no limit."""
     apps_per_environment: Quota = 500
+    """Most web applications of one environment. 0: no limit."""
     environments_per_owner: Quota = 100
+    """Most environments of one owner. 0: no limit."""
 
 
 @dataclass(frozen=True, slots=True)
 class Web:
-    """What CPU web applications get beyond what they use now: the quantile `headroom_quantile` of their load within
-    `horizon_s` is planned for, less where jobs are worse off than they are; what waits is to be worked off within
-    `work_off_s`. An instance can use `usable_frac` of its CPU before requests pile up."""
+    """How much CPU web applications get beyond what they use now."""
 
     headroom_quantile: Annotated[float, Range(0.5, 0.999)] = 0.9
+    """Quantile of the expected load that a decision plans for. The quantile is lower while jobs are further from their
+    goals than the applications."""
     horizon_s: Period = 60.0
+    """How far ahead the load of web applications is forecast."""
     work_off_s: Period = 10.0
+    """Time within which waiting requests should be served."""
     usable_frac: Annotated[float, Range(0.1, 1.0)] = 0.98
+    """Part of an instance's CPU that counts as usable. Beyond it, requests pile up."""
 
 
 @dataclass(frozen=True, slots=True)
 class Deciding:
-    """How far decisions go by themselves. `hold_starts`: even a submitted job's start is held back as they are.
-    `approvals`: so many accounts must approve a plan at the level `confirm`."""
+    """How far decisions are carried out without an operator."""
 
     level: Automation = Automation.ADVISE
+    """`advise` only records decisions, `confirm` waits for `trimtab plan approve`, `auto` carries them out."""
     hold_starts: bool = False
+    """Hold back the start of submitted jobs as well, below level `auto`. If false, jobs start at every level."""
     approvals: Annotated[int, Range(1, 5)] = 1
+    """Number of different accounts that must approve a plan at level `confirm`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Policies:
-    """The policy of each role, and tables of parameters by policy name: [policies.params.NAME]. `admission` "none":
-    whoever asks is let in."""
+    """The policy of each role, by its registered name."""
 
     placement: Registered = "apc"
+    """Placement policy. It chooses the node and the CPU of each workload."""
     provisioning: Registered = "static"
+    """Provisioning policy. It chooses how many nodes are in service."""
     admission: Registered = "none"
+    """Admission policy for environments. `none` admits every request."""
     params: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """Parameters of policies: one table `[policies.params.NAME]` for each policy that needs some."""
 
 
 class Weekday(StrEnum):
@@ -143,163 +167,215 @@ class PriceShape(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """A deadline that the jobs of a queue share (empty: the queue is named as the window). Jobs are submitted from
-    `submit_from` until `submit_until` and are to be done by `deadline`, all by local time; a time of day that is not
-    after the one before it is meant on the next day. It opens on `days`. `confidence`: that all are done by then.
-
-    `penalty` for each job that is not, in the currency of the prices; `weight` against other windows when nodes are
-    short. `jobs_per_node`: how many sizes count on a node to execute at a time (0: as many as fit). `service_s` and
-    `arrivals_per_day`: what is taken as true until enough was measured. `service`: service times are taken for
-    exponential, for phases with the share and mean of long jobs that were measured, or ("auto") for exponential unless
-    the data speak against it.
-    """
+    """A deadline window: the jobs of one queue share a deadline."""
 
     submit_from: Hour
+    """Local time from which the queue accepts jobs. Example: `"18:00"`."""
     submit_until: Hour
+    """Local time until which the queue accepts jobs. If it is not after `submit_from`, it falls on the next day.
+    Example: `"02:00"`."""
     deadline: Hour
+    """Local time by which all jobs must be complete. If it is not after `submit_until`, it falls on the next day.
+    Example: `"06:00"`."""
     timezone: Zone
+    """Time zone of the local times. Example: `"Europe/Berlin"`."""
     queue: Name = ""
+    """Name of the queue. Empty: the name of the window."""
     days: tuple[Weekday, ...] = tuple(Weekday)
+    """Days on which the window opens."""
     confidence: Annotated[float, Range(0.5, 0.999999999)] = 0.9999
+    """Planned probability that all jobs are complete by the deadline."""
     penalty: Money = 0.0
+    """Cost of each job that misses the deadline, in `prices.currency`."""
     weight: Annotated[float, Range(1e-6, 1e6)] = 1.0
+    """Weight against other windows when there are too few nodes."""
     nodes_min: Annotated[int, Range(1, 10_000)] = 1
+    """Fewest nodes in service for the window, in reference nodes."""
     nodes_max: Annotated[int, Range(1, 10_000)] = 10_000
+    """Most nodes in service for the window, in reference nodes."""
     jobs_per_node: Annotated[int, Range(0, 10_000)] = 0
+    """Jobs that one node is assumed to run at a time when the number of nodes is chosen. 0: as many as fit."""
     service_s: Duration = 1_200.0
+    """Run time of a job, assumed until enough jobs were measured."""
     arrivals_per_day: Annotated[float, Range(0, 10_000_000)] = 0.0
+    """Jobs submitted per day, assumed until enough were measured."""
     removal: Removal = Removal.CHECKPOINT
+    """What happens to running jobs when a node leaves service: `checkpoint` moves or suspends them, `wait` keeps the
+    node, `lose` restarts them."""
     service: ServiceModel = ServiceModel.AUTO
+    """Assumed distribution of run times. `auto` changes from `exponential` to `phases` when the measured times
+    contradict it."""
     analyser: Registered = "batch-deadline"
+    """Analyser that computes how likely the deadline is met with a number of nodes."""
     analyser_params: Mapping[str, Any] = field(default_factory=dict)
+    """Parameters of the analyser."""
 
 
 @dataclass(frozen=True, slots=True)
 class Prices:
-    """What energy costs per kWh, on the average over the day where it has a shape, `ratio` being highest over lowest.
-
-    Of a series, `file` is a CSV with the begin of each period in its first column, by the clock of the time zone, and
-    the price in `column`, times `factor` (0.001 where the file gives it per MWh). `per_utility`: what an hour of a web
-    application at a utility lower by one is worth, for what taking a node costs besides (0: not counted).
-    """
+    """What energy costs."""
 
     shape: PriceShape = PriceShape.UNIFORM
+    """Course of the price over a day. `quadratic-1` is low in the middle of the day, `quadratic-2` is high there.
+    `series` reads a file."""
     per_kwh: Annotated[float, Range(-1e6, 1e6)] = 0.30
+    """Price of a kWh: the daily mean of a shape, or the price used while a series is unknown."""
     ratio: Annotated[float, Range(1, 1000)] = 3.0
+    """Highest price of a shape divided by its lowest."""
     currency: Annotated[str, Form(r"\S{1,16}", "a currency, say EUR")] = "EUR"
+    """Currency of all prices and costs."""
     timezone: Zone = "UTC"
+    """Time zone of the shape, and of times in the file that have no offset."""
     file: Annotated[str, Form(r"(/[^\0]+)?", "an absolute path")] = ""
+    """CSV file of a series, plain or gzip. The first column contains the beginning of each period. Empty: none."""
     column: Annotated[str, Form(r"[^\0]{1,128}", "the title of a column")] = "price"
+    """Title of the column of prices in the file."""
     factor: Annotated[float, Range(1e-9, 1e9)] = 1.0
+    """Multiplier of the prices in the file. 0.001 converts prices per MWh."""
     read_every_s: Duration = 900.0
+    """Interval at which the file is read again."""
     per_utility: Money = 0.0
+    """Value of one hour of a web application at a utility lower by 1, in `currency`. 0: not counted."""
 
 
 @dataclass(frozen=True, slots=True)
 class PowerDraw:
-    """What a node draws: without load, at full CPU, asleep or off. `curve_w`: at evenly spaced loads from none to full,
-    goes before the first two."""
+    """What nodes of a type draw. The table `default` applies to every other type."""
 
     idle_w: Watts = 100.0
+    """Power drawn without load."""
     peak_w: Watts = 200.0
+    """Power drawn at full CPU load."""
     off_w: Watts = 5.0
+    """Power drawn while asleep or off."""
     curve_w: tuple[Watts, ...] = ()
+    """Power drawn at evenly spaced loads from none to full. It replaces `idle_w` and `peak_w`."""
 
 
 @dataclass(frozen=True, slots=True)
 class PowerExec:
-    """The programs of the power driver `exec` with their arguments; `{node}` in them is the node's name, `{mac}` its
-    first hardware address. Exit status 0: done. Empty: it does not do that."""
+    """The programs of the power driver `exec`. In their arguments `{node}` is the node's name, `{mac}` its first
+    hardware address."""
 
     wake: Command = ()
+    """Program and arguments that wake a node. Empty: nodes cannot be woken."""
     sleep: Command = ()
+    """Program and arguments that put a node to sleep. Empty: the node's agent does it."""
     fence: Command = ()
+    """Program and arguments that switch a node off. Exit status 0 confirms that it has no power. Empty: nodes cannot be
+    fenced."""
     link: Command = ()
+    """Program and arguments that give a node back to another scheduler. Empty: there is none."""
     delink: Command = ()
+    """Program and arguments that take a node from another scheduler. Exit status 0 confirms that nothing of it is left
+    there."""
     limit_s: Duration = 60.0
+    """Time limit of one program. Beyond it, the program is killed and has failed."""
 
 
 @dataclass(frozen=True, slots=True)
 class PowerKeys:
-    """How nodes leave power and come back. `sleep`: how, where the agents see to it. A node that has been out of
-    service for `standby_s` is put to sleep; one that is not back after `wake_limit_s` has failed, one that is not empty
-    after `drain_limit_s` returns to service. `keep_nodes` are always in service, `never` those that must not leave it
-    (that of the broker, say). `deploy_s`, `remove_s`: how long that takes, until it was measured. At most so many are
-    woken or put to sleep in a minute; every sleeping node is woken once in `wake_test_days` to see that it can be (0:
-    never). `broadcast`: where wake-on-LAN packets go. `draw`: by node type; "default" for every other.
-    """
+    """How nodes leave service, go to sleep and return."""
 
     driver: Registered = "none"
+    """Power driver: `none`, `wake-on-lan`, `exec`, or another installed driver."""
     sleep: SleepMode = SleepMode.SUSPEND
+    """How agents put their hosts to sleep: suspend to memory, or switch off."""
     standby_s: Annotated[float, Range(0, 604_800)] = 300.0
+    """Time out of service after which a node is put to sleep."""
     deploy_s: Annotated[float, Range(0, 86_400)] = 25.0
+    """Time that a node takes to enter service, assumed until it was measured."""
     remove_s: Annotated[float, Range(0, 86_400)] = 30.0
+    """Time that a node takes to leave service, assumed until it was measured."""
     wake_limit_s: Duration = 600.0
+    """Time after which a woken node that does not report has failed."""
     drain_limit_s: Duration = 3_600.0
+    """Time after which a node that could not be emptied returns to service."""
     keep_nodes: Annotated[int, Range(0, 100_000)] = 1
-    never: tuple[Name, ...] = ()
+    """Number of nodes that always stay in service."""
+    never_sleep: tuple[Name, ...] = ()
+    """Names of nodes that never leave service, such as the node of the broker."""
     wakes_per_minute: Count = 10
+    """Most nodes that are woken in a minute."""
     sleeps_per_minute: Count = 10
+    """Most nodes that are put to sleep in a minute."""
     wake_test_days: Days = 7.0
+    """Interval at which each sleeping node is woken once as a test. 0: never."""
     broadcast: Annotated[str, Form(r"[0-9a-fA-F.:]{1,64}(:[0-9]{1,5})?", "an address, or address:port")] = (
         "255.255.255.255:9"
     )
+    """Destination of wake-on-LAN packets."""
     exec: PowerExec = field(default_factory=PowerExec)
     draw: Mapping[str, PowerDraw] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class Handing:
-    """Nodes that change hands: how often a setup is tried before an operator must see to it."""
+    """Nodes that are reassigned between environments."""
 
-    tries: Annotated[int, Range(1, 100)] = 3
+    attempts: Annotated[int, Range(1, 100)] = 3
+    """Attempts at the setup of a node before an operator must use `trimtab nodes repair`."""
 
 
 @dataclass(frozen=True, slots=True)
 class BalancerExec:
-    """The program of the balancer driver `exec` with its arguments; `{app}` in them is the application's name, `{file}`
-    a file with its instances in JSON. Exit status 0: done."""
+    """The program of the load balancer driver `exec`. In its arguments `{app}` is the application's name, `{file}` a
+    JSON file of its instances."""
 
     command: Command = ()
+    """Program and arguments that update the load balancer. Exit status 0: done."""
     limit_s: Duration = 30.0
+    """Time limit of one run. Beyond it, the program is killed and has failed."""
 
 
 @dataclass(frozen=True, slots=True)
 class BalancerHaproxy:
-    """HAProxy as the balancer. `folder`: where its configuration of each application is kept, one file each; it reads
-    them all. socket: its runtime API at level admin, master_socket: its master's. address: on which applications listen
-    ("*": on all), and on which ports they may: the lowest and the highest. instance_max and queue_max: for applications
-    that say nothing, as in `shared.values.web_app.Serving`. check_*: how instances are checked that are not watched.
-    connect_limit_s: for a connection to an instance; response_limit_s: for its answer to begin or go on; idle_limit_s:
-    for a client that sends nothing. limit_s: for an answer of HAProxy's, reload_limit_s: for a reload."""
+    """HAProxy as the load balancer."""
 
     folder: FilePath = "/var/lib/trimtab-controller/haproxy"
+    """Folder of HAProxy's configuration files, `trimtab-APP.cfg` for each application."""
     socket: FilePath = "/run/haproxy/admin.sock"
+    """Socket of HAProxy's runtime API, with level admin."""
     master_socket: FilePath = "/run/haproxy-master.sock"
+    """Socket of HAProxy's master process."""
     address: Annotated[str, Form(r"\*|[0-9A-Fa-f:.]{2,45}", "an IP address, or *")] = "*"
+    """Address on which applications listen. `*`: all addresses."""
     ports: tuple[Annotated[int, Range(1, 65_535)], ...] = (8000, 8999)
+    """Lowest and highest port on which an application may listen."""
     instance_max: Annotated[int, Range(1, 1_000_000)] = 100
+    """Requests that one instance serves at a time, where neither the application nor its model limits them."""
     queue_max: Annotated[int, Range(1, 1_000_000)] = 1000
+    """Requests that may wait for an application, where neither the application nor its model limits them."""
     check_s: Annotated[float, Range(0.1, 3600)] = 2.0
+    """Interval between two checks of an instance that has no `[probe]`."""
     check_limit_s: Annotated[float, Range(0.1, 3600)] = 2.0
+    """Time limit of one check of an instance that has no `[probe]`."""
     check_fall: Annotated[int, Range(1, 1000)] = 3
+    """Failed checks in a row after which an instance is down."""
     check_rise: Annotated[int, Range(1, 1000)] = 2
+    """Successful checks in a row after which an instance is up."""
     connect_limit_s: Annotated[float, Range(0.1, 3600)] = 2.0
+    """Time limit of a connection to an instance."""
     response_limit_s: Annotated[float, Range(0.1, 86_400)] = 60.0
+    """Time limit for an answer of an instance to begin, and between two parts of it."""
     idle_limit_s: Annotated[float, Range(0.1, 86_400)] = 60.0
+    """Longest time that a client may send nothing."""
     limit_s: Annotated[float, Range(0.1, 3600)] = 5.0
+    """Time limit of one answer of HAProxy's sockets."""
     reload_limit_s: Annotated[float, Range(1, 3600)] = 30.0
+    """Time limit of one reload of HAProxy."""
 
 
 @dataclass(frozen=True, slots=True)
 class BalancerKeys:
-    """Who tells the load balancer of web applications which instances there are. One that is to be stopped has
-    `drain_limit_s` for the requests that it has. Each application is told anew every `retell_s` (0: when something has
-    changed), since a balancer that has begun anew may know nothing."""
+    """Updates of the load balancer of web applications."""
 
     driver: Registered = "none"
+    """Load balancer driver: `none`, `exec`, `haproxy`, or another installed driver."""
     drain_limit_s: Annotated[float, Range(0, 86_400)] = 60.0
-    retell_s: Annotated[float, Range(0, 86_400)] = 5.0
+    """Time that an instance has to finish its requests before it is stopped."""
+    resend_s: Annotated[float, Range(0, 86_400)] = 5.0
+    """Interval at which the backends of each application are sent again without a change. 0: never."""
     exec: BalancerExec = field(default_factory=BalancerExec)
     haproxy: BalancerHaproxy = field(default_factory=BalancerHaproxy)
 
@@ -314,92 +390,118 @@ class SharingModel(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Interference:
-    """How jobs slow each other down by sharing disks and networks. `learn`: how jobs of a class load nodes is learnt
-    from reports. `decisions`: placement counts with what is known, by `model`. What was measured counts from
-    `observations_min` observations on, when it is known to `half_width_max` (95 %), as a part of a job's time alone.
-    `network_mbit_per_s`: of a node's link (0: not known, networks do not count)."""
+    """How jobs slow each other down by sharing disks and networks."""
 
     learn: bool = True
+    """Learn the resource profiles of job classes from the reports of agents."""
     decisions: bool = True
+    """Let placement take known resource profiles into account."""
     model: SharingModel = SharingModel.AUTO
+    """Model of the slowdown. `auto` computes it as exactly as the time of a decision allows."""
     observations_min: Annotated[int, Range(2, 10_000)] = 3
+    """Observations after which a measured resource profile counts."""
     half_width_max: Annotated[float, Range(0.001, 1)] = 0.25
+    """Largest half width of the 95 % interval with which a measured profile counts, as a part of the isolated run
+    time."""
     network_mbit_per_s: Annotated[float, Range(0, 1e9)] = 0.0
+    """Bandwidth of a node's network link. 0: unknown; networks do not count."""
 
 
 @dataclass(frozen=True, slots=True)
 class AssuranceKeys:
-    """What goes with an admission policy. `police`: requests for units are held to what was reserved; `surplus`: what
-    becomes of the rest. `head_room`: standard deviations of what was announced that are entitled beyond its mean;
-    `windows`: how many slots in a row are looked at, one number for each window. `timezone`: of environments without a
-    reservation."""
+    """Rate policing of environments, beside an admission policy."""
 
     police: bool = True
+    """Limit the units of an environment to its reservation."""
     surplus: SurplusUse = SurplusUse.BEST_EFFORT
-    head_room: Annotated[float, Range(0, 1000)] = 2.25
+    """What happens to units requested beyond the quota: granted as best effort, or rejected."""
+    headroom: Annotated[float, Range(0, 1000)] = 2.25
+    """Standard deviations of the announced demand that belong to the quota beyond its mean."""
     windows: tuple[Annotated[int, Range(1, 168)], ...] = (4,)
+    """Lengths of the sliding windows of rate policing, in slots; one number for each window."""
     timezone: Zone = "UTC"
+    """Time zone of environments without a reservation."""
 
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """What a VM takes beyond its own memory."""
+    """Memory of VMs on their hosts."""
 
     vm_overhead_mib: Mib = 64
+    """Memory that a VM takes beyond its own."""
 
 
 @dataclass(frozen=True, slots=True)
 class Costs:
-    """What policies take operations on VMs to cost: seconds, and seconds per MiB of the VM's memory. The defaults are
-    those of the paper (apc.txt, Table 1). `learn`: what operations took here corrects that; false: it stands."""
+    """Cost of operations on VMs as policies assume it.
+
+    The defaults are those of the paper (apc.txt, Table 1).
+    """
 
     start_s: Annotated[float, Range(0, 86_400)] = COSTS["paper"].start_s
+    """Time to start a VM."""
     suspend_s_per_mib: Annotated[float, Range(0, 1000)] = COSTS["paper"].suspend_s_per_mib
+    """Time to suspend a VM, per MiB of its memory."""
     resume_s_per_mib: Annotated[float, Range(0, 1000)] = COSTS["paper"].resume_s_per_mib
+    """Time to resume a VM, per MiB of its memory."""
     migrate_s_per_mib: Annotated[float, Range(0, 1000)] = COSTS["paper"].migrate_s_per_mib
+    """Time to migrate a VM, per MiB of its memory."""
     learn: bool = True
+    """Correct these values by measured times."""
 
 
 @dataclass(frozen=True, slots=True)
 class RetentionDays:
-    """Days that history is kept; jobs count from when they were over. Samples of five minutes become hourly ones after
-    `fine_samples_days`. `snapshots_mib`: of what decisions were computed from, oldest first (0: no bound)."""
+    """How long history is kept."""
 
     events_days: Days = 30.0
+    """Days that events are kept."""
     actions_days: Days = 30.0
+    """Days that actions are kept."""
     decisions_days: Days = 90.0
+    """Days that decisions are kept. The newest decision always stays."""
     jobs_days: Days = 30.0
+    """Days that finished jobs and destroyed environments are kept, from their end."""
     fine_samples_days: Days = 7.0
+    """Days after which samples of five minutes are merged into hourly samples."""
     samples_days: Days = 400.0
+    """Days that hourly samples are kept."""
     costs_days: Days = 400.0
+    """Days that energy and costs are kept."""
     snapshots_days: Days = 30.0
+    """Days that the recorded inputs of decisions are kept."""
     snapshots_mib: Annotated[float, Range(0, 1e9)] = 20_480.0
+    """Size of all recorded inputs of decisions. Beyond it, the oldest are removed. 0: no limit."""
     audit_days: Days = 400.0
+    """Days that the audit log is kept."""
     notifications_days: Days = 30.0
+    """Days that notifications are kept."""
 
 
 @dataclass(frozen=True, slots=True)
 class StoreFile:
-    """Where the controller keeps its state, and how long history. The URL may hold a password and is shown nowhere;
-    `password_file`: where the password is instead. `record_snapshots`: whether what each decision was computed from is
-    kept too."""
+    """The database of the controller."""
 
     url: StoreUrl = field(default="sqlite:////var/lib/trimtab-controller/controller.db", repr=False)
+    """URL of the database, SQLite or PostgreSQL. It may contain a password and is never shown."""
     password_file: SecretFile = ""
+    """File of the database password: a path or `credential:NAME`. Empty: the URL contains the password, or needs
+    none."""
     record_snapshots: bool = True
+    """Keep the input of each decision, so that the decision can be repeated."""
     retention: RetentionDays = field(default_factory=RetentionDays)
 
 
 @dataclass(frozen=True, slots=True)
 class ControllerConfig:
-    """The controller's file. `name` makes its user at the broker; empty: the name of the host."""
+    """The configuration of the controller."""
 
     RULES: ClassVar[tuple[Rule, ...]] = (
-        Above("timeouts.silent_after_s", "periods.report_s"),
-        Above("timeouts.fence_after_s", "timeouts.silent_after_s"),
+        Above("timeouts.unreachable_after_s", "periods.report_s"),
+        Above("timeouts.fence_after_s", "timeouts.unreachable_after_s"),
         Above("periods.decide_s", "timeouts.decide_limit_s"),
         Above("timeouts.stall_after_s", "timeouts.operation_timeout_s"),
-        Above("timeouts.silent_after_s", "timeouts.max_skew_s"),
+        Above("timeouts.unreachable_after_s", "timeouts.max_skew_s"),
         Above("timeouts.action_ttl_s", "timeouts.max_skew_s"),
         AtLeast("limits.actions_per_node", "limits.migrations_per_node"),
         AtLeast("limits.actions_total", "limits.actions_per_node"),
@@ -410,6 +512,8 @@ class ControllerConfig:
     )
 
     name: Name = ""
+    """Name of this controller: NAME of its broker account `controller.NAME`. Empty: the host's name without its
+    domain."""
     periods: Periods = field(default_factory=Periods)
     timeouts: Timeouts = field(default_factory=Timeouts)
     limits: Limits = field(default_factory=Limits)

@@ -15,31 +15,41 @@ Zone = Annotated[str, Form(r"[A-Za-z][A-Za-z0-9_+/-]{0,63}", "a time zone such a
 
 @dataclass(frozen=True, slots=True)
 class NotifyRuleKeys:
-    """What is told over which channels. `events`: codes of events, and of alarms after `alarm:`, with `*` and `?`;
-    `subjects`: the same for what they are about (empty: everything). An alarm that lasts is told again every
-    `at_least_every_s` (0: it is not). Gathered for `digest_s` into one message. About the same subject there is one
-    message in `damp_s`. From `quiet_from` to `quiet_until`, by the clock of `timezone`, messages wait."""
+    """Which events and alarms are sent over which channels."""
 
     events: tuple[Annotated[str, Form(r"(alarm:)?[a-z?*-]{1,64}", "a code, or `alarm:` and a code")], ...]
+    """Codes of events, and of alarms after `alarm:`. `*` matches any letters, `?` one letter. Example:
+    `["alarm:*"]`."""
     channels: tuple[ChannelName, ...]
+    """Names of the channels that get the notifications. Example: `["WEBHOOK"]`."""
     subjects: tuple[Annotated[str, Form(r"[^\0]{1,256}", "a name, or part of one with * and ?")], ...] = ()
+    """Names that events and alarms must be about, with `*` and `?`. Empty: everything."""
     at_least_every_s: Annotated[float, Range(0, 31_536_000)] = 0.0
+    """Interval at which a lasting alarm is repeated. 0: never."""
     digest_s: Annotated[float, Range(0, 86_400)] = 0.0
-    damp_s: Annotated[float, Range(0, 86_400)] = 300.0
+    """Time during which notifications are collected into one message. 0: none."""
+    deduplicate_s: Annotated[float, Range(0, 86_400)] = 300.0
+    """Time in which at most one notification about the same code and subject is sent."""
     quiet_from: Hour = ""
+    """Local time at which quiet hours begin. Messages wait until their end. Empty: no quiet hours."""
     quiet_until: Hour = ""
+    """Local time at which quiet hours end. Empty: no quiet hours."""
     timezone: Zone = "UTC"
+    """Time zone of the quiet hours."""
 
 
 @dataclass(frozen=True, slots=True)
 class NotifyKeys:
-    """Who is told what. `channels`: tables of keys by name, of which `kind` is the driver and the others are its own.
-    `cluster`: what messages say that they are of. A message is given up after `tries_max` tries, or when one fails
-    more than `give_up_s` after it was written; `waiting_max` notifications may wait for a channel."""
+    """Notifications by webhook, by e-mail or through a program."""
 
     channels: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """Channels by name: one table `[notify.channels.NAME]` each, with the keys of its `kind`."""
     rules: tuple[NotifyRuleKeys, ...] = ()
     cluster: Annotated[str, Form(r"[A-Za-z0-9_-]{1,64}", "ASCII letters, digits, '-' or '_'")] = "trimtab"
-    tries_max: Annotated[int, Range(1, 10_000)] = 100
+    """Name of the cluster in messages."""
+    attempts_max: Annotated[int, Range(1, 10_000)] = 100
+    """Attempts after which a message is given up."""
     give_up_s: Annotated[float, Range(1, 604_800)] = 86_400.0
+    """Age at which a message that fails is given up."""
     waiting_max: Annotated[int, Range(10, 100_000)] = 1_000
+    """Most notifications that wait for one channel. Beyond it, the oldest are dropped."""

@@ -25,7 +25,9 @@ Name = Annotated[
     str, Form(r"([A-Za-z0-9_][A-Za-z0-9_-]{0,127})?", "at most 128 ASCII letters, digits, '-' or '_', the first no '-'")
 ]
 Registered = Annotated[str, Form(r"[A-Za-z0-9_.-]{1,128}", "a registered name: letters, digits, '-', '_' or '.'")]
-Url = Annotated[str, Form(r"(amqps?://\S+)?", "a URL amqp://... or amqps://..., or nothing", secret=True)]
+Url = Annotated[
+    str, Form(r"((amqps?|unix)://\S+)?", "a URL amqp://..., amqps://... or unix://..., or nothing", secret=True)
+]
 StoreUrl = Annotated[
     str, Form(r"(sqlite|postgresql(\+\w+)?)://\S+", "a URL sqlite:///... or postgresql://...", secret=True)
 ]
@@ -58,28 +60,36 @@ class LogFormat(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Bus:
-    """The broker, and how `amqps://` is verified. The URL may hold a password and is shown nowhere; `password_file`:
-    where the password is instead (see `shared.base.secrets`). `plain`: `amqp://` may lead to another machine."""
+    """The connection to the broker."""
 
     url: Url = field(default="", repr=False)
+    """URL of the broker with the account. It may contain a password and is never shown. `unix://USER@/PATH` is a socket
+    of `trimtab demo`. Example: `"amqps://ACCOUNT@HOST/"`."""
     password_file: SecretFile = ""
+    """File of the broker password: a path or `credential:NAME`. Empty: the URL contains the password."""
     plain: bool = False
+    """Allow `amqp://` to another machine. The connection is then not encrypted."""
     tls: Tls = field(default_factory=Tls)
 
 
 @dataclass(frozen=True, slots=True)
 class Metrics:
-    """Where metrics are served (empty: nowhere): over HTTP, or over HTTPS with a certificate (and its chain) and its
-    key, PEM, both or none. There are no accounts: who reaches it reads it."""
+    """The endpoint of Prometheus metrics. It has no accounts: everyone who reaches it can read it."""
 
     listen: Listen = "127.0.0.1:9460"
+    """Address and port of the endpoint. Empty: no metrics are served."""
     certificate_file: Place = ""
+    """Certificate with its chain (PEM) for HTTPS: a path or `credential:NAME`. SIGHUP reads the file again. Empty:
+    HTTP."""
     key_file: Place = ""
+    """Private key of the certificate (PEM): a path or `credential:NAME`. SIGHUP reads the file again."""
 
 
 @dataclass(frozen=True, slots=True)
 class Log:
-    """What is logged and how; always to standard error."""
+    """The log on standard error."""
 
     level: LogLevel = LogLevel.INFO
+    """Least serious level that is logged."""
     format: LogFormat = LogFormat.JSON
+    """`json`: one object per event. `console`: one line for people."""

@@ -1,11 +1,11 @@
-"""A mapping that a user wrote becomes frozen values, or every problem in it is told at once.
+"""Read a user's mapping into frozen values, or report every problem in it at once.
 
 `read` works for any frozen dataclass whose fields are bool, int, float, str, a string enum, `tuple[X, ...]`,
 `Mapping[str, X]`, another such dataclass (a section), that or a string, or `Any` (free). `Range`, `Form`, `OneOf` and
-`Items` in `Annotated` say what is allowed, `X | None` that a key may be left out for None, a class's `RULES` how its
-keys relate; what else must hold is checked by a function that is given what is good. Keys that are left out take the
-defaults of the dataclass. A field `class_` is the key `class`. A class that is `SHOWN_BY` a key is told apart in a list
-by its value.
+`Items` in `Annotated` limit the values. `X | None` allows a key to be left out for None. The `RULES` of a class relate
+its keys. A function that receives the valid values checks all other conditions. Keys that are left out take the
+defaults of the dataclass. A field `class_` is the key `class`. In a list, an item of a class that is `SHOWN_BY` a key
+is identified by the value of that key.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Range:
         return f"from {self.least:.15g} to {self.most:.15g}"
 
     def admits(self, value: Any) -> bool:
-        """Whether a number lies in the range."""
+        """Return whether a number lies in the range."""
         return bool(self.least <= value <= self.most)
 
 
@@ -61,7 +61,7 @@ class Form:
         return self.words
 
     def admits(self, value: Any) -> bool:
-        """Whether a string has the form."""
+        """Return whether a string has the form."""
         return re.fullmatch(self.pattern, value) is not None and (value.isprintable() or not self.printable)
 
 
@@ -75,7 +75,7 @@ class OneOf:
         return "one of " + ", ".join(self.words)
 
     def admits(self, value: Any) -> bool:
-        """Whether a string is one of the words."""
+        """Return whether a string is one of the allowed words."""
         return value in self.words
 
 
@@ -91,7 +91,7 @@ class Items:
         return f"{self.least} or more" if self.most is None else f"{self.least} to {self.most}"
 
     def admits(self, count: int) -> bool:
-        """Whether an array may have so many items."""
+        """Return whether an array may have this number of items."""
         return self.least <= count and (self.most is None or count <= self.most)
 
 
@@ -108,7 +108,7 @@ class Notation:
     is_json: bool = False
 
     def echo(self, value: Any) -> str:
-        """A raw value as a message shows it."""
+        """Return a raw value as a message shows it."""
         if isinstance(value, list | dict):
             return f"{self.array if isinstance(value, list) else self.table} of {len(value)}"
         if value is None or isinstance(value, bool) or (isinstance(value, float) and self.is_json):
@@ -124,13 +124,16 @@ JSON = Notation("an object", "a list", is_json=True)
 
 @dataclass(frozen=True, slots=True)
 class Above:
-    """The number under `key` must be above the one under `other` (dotted keys)."""
+    """`key` is greater than `other`.
+
+    Both are dotted keys of numbers.
+    """
 
     key: str
     other: str
 
     def broken(self, values: Mapping[str, Any]) -> str:
-        """What is expected of `key`, "" where that is so or one of the two is not known to be good."""
+        """Return the violated requirement on `key`; "" if it is met, or if either value is not known to be valid."""
         known = self.key in values and self.other in values
         if not known or values[self.key] > values[self.other]:
             return ""
@@ -139,13 +142,16 @@ class Above:
 
 @dataclass(frozen=True, slots=True)
 class AtLeast:
-    """The number under `key` must not be below the one under `other` (dotted keys)."""
+    """`key` is at least `other`.
+
+    Both are dotted keys of numbers.
+    """
 
     key: str
     other: str
 
     def broken(self, values: Mapping[str, Any]) -> str:
-        """What is expected of `key`, "" where that is so or one of the two is not known to be good."""
+        """Return the violated requirement on `key`; "" if it is met, or if either value is not known to be valid."""
         known = self.key in values and self.other in values
         if not known or values[self.key] >= values[self.other]:
             return ""
@@ -154,13 +160,16 @@ class AtLeast:
 
 @dataclass(frozen=True, slots=True)
 class NamedIn:
-    """The string under `key`, unless empty, must be a name in the table `other` (dotted keys)."""
+    """`key`, unless empty, is a name in the table `other`.
+
+    Both are dotted keys.
+    """
 
     key: str
     other: str
 
     def broken(self, values: Mapping[str, Any]) -> str:
-        """What is expected of `key`, "" where that is so or one of the two is not known to be good."""
+        """Return the violated requirement on `key`; "" if it is met, or if either value is not known to be valid."""
         known = self.key in values and self.other in values
         if not known or not values[self.key] or values[self.key] in values[self.other]:
             return ""
@@ -169,12 +178,12 @@ class NamedIn:
 
 @dataclass(frozen=True, slots=True)
 class IsAddress:
-    """The string under `key`, unless empty, must be an IP address."""
+    """`key`, unless empty, is an IP address."""
 
     key: str
 
     def broken(self, values: Mapping[str, Any]) -> str:
-        """What is expected of `key`, "" where that is so or it is not known to be good."""
+        """Return the violated requirement on `key`; "" if it is met, or if the value is not known to be valid."""
         try:
             ipaddress.ip_address(values.get(self.key) or "::")
         except ValueError:
@@ -198,7 +207,7 @@ class Findings(Protocol):
     """What is known of a file by those who check how its parts fit together."""
 
     def is_good(self, path: str) -> bool:
-        """Whether the value under a dotted path was read and is good, or was left out and need not be there."""
+        """Return whether the value under a dotted path was read and is valid, or was left out and is optional."""
 
     def wrong(self, path: str, what: str, expected: str) -> None:
         """Note a problem at a dotted path."""
@@ -212,10 +221,11 @@ def read(
     notation: Notation = TOML,
     check: Callable[[T, Findings], None] | None = None,
 ) -> T:
-    """The configuration in a nested mapping, however it was written. Raises `InvalidInput` with every problem.
+    """Return the configuration in a nested mapping of any notation. Raises `InvalidInput` with every problem.
 
-    lines: where its dotted keys are, as far as is known. check: looks for what else is wrong; where something is not
-    good it is given the default, or an empty value (NaN for a number, None for an enum)."""
+    lines: the lines of its dotted keys, as far as known. check: looks for further problems; in place of an invalid
+    value it receives the default, or an empty value (NaN for a number, None for an enum).
+    """
     reader = _Reader(name, cls, lines or {}, notation)
     config = None
     with suppress(_Enough):
@@ -229,7 +239,8 @@ def read(
 
 
 def keys(cls: type[Any], prefix: str = "") -> Iterator[Key]:
-    """Every key that a file for `cls` may have, in the order of the dataclass; `*` stands for a name of one's own."""
+    """Yield every key that a file for `cls` may have, in the order of the dataclass; `*` stands for a user-defined
+    name."""
     hints = field_hints(cls, annotated=True)
     for field in fields(cls):
         hint, name = hints[field.name], prefix + _key(field.name)
@@ -251,8 +262,8 @@ def _is_section(hint: Any) -> bool:
 
 
 def _split(hint: Any, raw: Any = None) -> tuple[Any, Limit | None]:
-    """A type, without `| None` (a key is left out for that), and the first limit that it is annotated with; of a
-    section or something else that which a raw value is meant for."""
+    """Return a type without `| None` (such a key may be left out), and the first limit in its annotation. Of a section
+    and another type, choose the one that matches the raw value."""
     if get_origin(hint) in (Union, UnionType):
         parts = [part for part in get_args(hint) if part is not NoneType]
         hint = next((part for part in parts if _is_section(part) == isinstance(raw, dict)), parts[0])
@@ -267,7 +278,7 @@ def _may_be_none(hint: Any) -> bool:
 
 
 def _words(hint: Any, notation: Notation = TOML) -> str:
-    """What a key of this type may hold."""
+    """Describe the values that a key of this type may hold."""
     if get_origin(hint) in (Union, UnionType):
         return " or ".join(_words(part, notation) for part in get_args(hint) if part is not NoneType)
     bare, limit = _split(hint)
@@ -286,7 +297,7 @@ def _words(hint: Any, notation: Notation = TOML) -> str:
 
 
 def _filler(hint: Any) -> Any:
-    """What stands for a value that is not good: nothing that is admitted, as far as there is such a value."""
+    """Return the placeholder for an invalid value: if possible, one that is never valid."""
     if _may_be_none(hint):
         return None
     bare, _ = _split(hint)
@@ -302,7 +313,7 @@ _EMPTY: Mapping[Any, Any] = {tuple: (), Mapping: {}, bool: False, int: 0, float:
 
 
 def _default(field: Field[Any], hint: Any) -> Any:
-    """What stands for a key that is not good."""
+    """Return the placeholder for a key that is not valid."""
     if field.default_factory is not MISSING:
         return field.default_factory()
     return _filler(hint) if field.default is MISSING else field.default
@@ -312,7 +323,7 @@ _ITEM = re.compile(r"(([^\[]+)\[\d+\])")
 
 
 class _Enough(Exception):
-    """There are as many problems as are told."""
+    """The limit on reported problems is reached."""
 
 
 class _Bad:
@@ -335,7 +346,7 @@ class _Reader:
         self._found: list[tuple[str, str, str]] = []
 
     def is_good(self, path: str) -> bool:
-        """Whether the value under a dotted path was read and is good, or was left out and need not be there."""
+        """Return whether the value under a dotted path was read and is valid, or was left out and is optional."""
         return path in self._good
 
     def check(self, rules: tuple[Rule, ...]) -> None:
@@ -348,12 +359,12 @@ class _Reader:
         """Raise `InvalidInput` if there are problems."""
         problems = [Problem(self._where(path), what, expected) for path, what, expected in self._found]
         if len(problems) == PROBLEMS_MAX:
-            problems.append(Problem(self._file, "has more problems than are told", "these put right first"))
+            problems.append(Problem(self._file, "has more problems than are listed", "these put right first"))
         if problems:
             raise InvalidInput(*problems)
 
     def section(self, path: str, table: Any, cls: type[Any]) -> Any:
-        """The section under the dotted `path`; where it has problems, with what stands for values that are not good."""
+        """Return the section under the dotted `path`; if it has problems, with placeholders for the invalid values."""
         if not isinstance(table, dict):
             # nothing that may be a secret at the wrong place is shown
             shown = f"is {self._notation.echo(table)}" if self._notation.is_json else f"is not {self._notation.table}"
@@ -380,8 +391,8 @@ class _Reader:
         return cls(**values)
 
     def _value(self, path: str, raw: Any, hint: Any) -> Any:
-        """A value of the annotated type. Where it is wrong a problem is noted, and the result is that of `section`, a
-        mapping of what is good, or `_BAD`."""
+        """Return a value of the annotated type. For an invalid value, note a problem and return the result of
+        `section`, a mapping of the valid items, or `_BAD`."""
         bare, limit = _split(hint, raw)
         before = len(self._found)
         value: Any = _BAD
@@ -407,7 +418,7 @@ class _Reader:
         return value
 
     def _items(self, path: str, raw: list[Any], hint: Any) -> Any:
-        """The values of an array; sections also where they have problems."""
+        """Return the values of an array, including sections that have problems."""
         bare, limit = _split(hint)
         inner = get_args(bare)[0]
         if isinstance(limit, Items) and not limit.admits(len(raw)):
@@ -425,7 +436,7 @@ class _Reader:
         return found
 
     def _fits(self, raw: Any, bare: Any) -> bool:
-        """Whether a raw value is of a scalar type without conversion; a whole number is a number too."""
+        """Return whether a raw value is of a scalar type without conversion; a whole number is also a number."""
         if bare is int and isinstance(raw, float):
             return self._notation.is_json and raw.is_integer()
         return _fits(raw, bare)
@@ -437,7 +448,7 @@ class _Reader:
             raise _Enough
 
     def _where(self, path: str) -> str:
-        """A place as it is told: the file, its line and the key."""
+        """Return the location for a message: the file, its line and the key."""
         line = self._lines.get(path) or self._lines.get(re.sub(r"\[\d+\]$", "", path))
         where = f"{self._file}:{line}" if line else self._file
         if (item := _ITEM.match(path)) and item[2] in self._shown_by:
@@ -447,7 +458,7 @@ class _Reader:
         return f"{where}: {shown}" if shown else where
 
     def _nearest(self, key: str, path: str, own: list[str]) -> str:
-        """The valid key that was probably meant: a sibling, else one anywhere in the file, else all siblings."""
+        """Return the valid key that was probably meant: a sibling, else one anywhere in the file, else all siblings."""
         if near := difflib.get_close_matches(key[:ECHO_LENGTH_MAX], own, 1):
             return _join(path, near[0])
         elsewhere = {name.rpartition(".")[2]: name for name in self._known}
@@ -461,7 +472,7 @@ def _join(path: str, name: str) -> str:
 
 
 def _fits(raw: Any, bare: Any) -> bool:
-    """Whether a raw value is of a scalar type without conversion; a whole number is a number too."""
+    """Return whether a raw value is of a scalar type without conversion; a whole number is also a number."""
     if bare is float:
         return not isinstance(raw, bool) and isinstance(raw, int | float) and _finite(raw)
     if isinstance(bare, type) and issubclass(bare, Enum):

@@ -1,6 +1,6 @@
-"""A TOML file becomes frozen values, or every problem in it is told at once: `load` and `parse`.
+"""Read a TOML file into frozen values, or report every problem in it at once: `load` and `parse`.
 
-What a file may hold is a dataclass as `shared.config.records` reads it.
+A dataclass defines the keys of a file, as `shared.config.records` reads it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _LONG_KEY = re.compile(rf"{_PART}(?:[ \t]*+\.[ \t]*+{_PART}){{{KEY_PARTS_MAX}}}"
 
 
 def load(path: str | Path, cls: type[T]) -> T:
-    """The configuration in a TOML file. Raises `InvalidInput` with one `Problem` for each thing that is wrong."""
+    """Return the configuration in a TOML file. Raises `InvalidInput` with one `Problem` for each error."""
     content = read_bytes(Path(path), "a TOML file", FILE_BYTES_MAX)
     if content.startswith(codecs.BOM_UTF8):
         raise InvalidInput(Problem(f"{path}:1", "begins with a byte order mark", "TOML in UTF-8 without one"))
@@ -39,7 +39,7 @@ def load(path: str | Path, cls: type[T]) -> T:
 
 
 def parse(text: str, cls: type[T], name: str = "configuration") -> T:
-    """The configuration in TOML `text`; `name` is where problems are said to be. Raises `InvalidInput`."""
+    """Return the configuration in TOML `text`; `name` is the place named in problems. Raises `InvalidInput`."""
     if _LONG_KEY.search(text) is not None:
         raise InvalidInput(Problem(name, "a key has too many parts", f"at most {KEY_PARTS_MAX} with dots between"))
     try:
@@ -62,7 +62,8 @@ _ENTRY = re.compile(r"\s*([\w.\-\"' ]+?)\s*=")
 
 
 def _lines(text: str) -> dict[str, int]:
-    """The line of each dotted key, found by its looks (a key inside a multi-line string may be taken for one)."""
+    """Return the line of each dotted key, found by its form (a key inside a multi-line string may be mistaken for
+    one)."""
     found: dict[str, int] = {}
     section = ""
     tables: Counter[str] = Counter()

@@ -1,4 +1,4 @@
-"""`trimtab assurance`: what is promised and what is served, and whether a reservation would be admitted."""
+"""`trimtab assurance`: what is reserved and what is served, and whether a reservation would be admitted."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import click
-from rich.console import Group, RenderableType
+from rich.console import RenderableType
 from rich.text import Text
 
 from daemons.cli.asking import limit_option, view
@@ -15,12 +15,15 @@ from daemons.cli.connection import ControllerConnection, Refused, bus_options, c
 from daemons.cli.numbers import Number
 from daemons.cli.output import REFUSED, emit, output_option
 from daemons.cli.render import listing, record, rows_of
+from daemons.cli.tables import stacked
+from daemons.cli.watching import watch_option
 from daemons.manifests.agreement import read_agreement
 from daemons.values.text_format import time_text
 from shared.protocol.operator_messages import CheckReservation, ReserveEnvironment
 from shared.values.scalars import check_name
 
 COLUMNS = ("name", "state", "reserved", "holds", "asked", "entitled", "served", "served_frac", "days", "missed")
+LEAST = ("days", "asked", "entitled", "missed")
 SHARES = ("class", "first", "units", "promised", "measured", "recently", "observations", "missed_since_s")
 SLOTS = ("slot", "declared", "asked", "served")
 REQUESTS = ("at_s", "requested", "entitled", "surplus", "rejected", "text")
@@ -38,17 +41,24 @@ def _name(_: click.Context, parameter: click.Parameter, value: str) -> str:
 
 @click.group()
 def assurance() -> None:
-    """Show promises beside what is served, and ask whether a reservation would be admitted."""
+    """Show service probabilities beside the measured service; check reservations."""
 
 
 @assurance.command()
 @click.argument("name", default="", callback=_name)
 @limit_option
 @bus_options
+@watch_option
 @output_option
 def show(line: ControllerConnection, name: str, limit: int) -> None:
-    """Show what is promised to environments and what they are served, and what the promises leave for best effort; of
-    NAME every slot, its entitlement, and the verdicts on its requests."""
+    """Show what environments reserve, what they are served, and what is left for best effort.
+
+    With NAME show every slot of that environment, its quota, and the verdicts on its requests.
+
+    \b
+    Example:
+      trimtab assurance show night
+    """
     data = view(line, "assurance", name, limit)
     emit(data, lambda: _one(data) if name else _all(data))
 
@@ -59,13 +69,19 @@ def show(line: ControllerConnection, name: str, limit: int) -> None:
     "--assure",
     type=Number(0.0, 1.0, above=True),
     metavar="X",
-    help="Also show the cheapest classes with which this part of the demand is served.",
+    help="Also show the cheapest service classes that serve this fraction of the demand.",
 )
 @bus_options
 @output_option
 def check(line: ControllerConnection, file: Path, assure: float | None) -> None:
-    """Ask whether the environment whose agreement is in FILE would be admitted; nothing is changed. Exit status 1 when
-    it would not as it is."""
+    """Check whether the reservation in FILE, an environment's specification, would be admitted; change nothing.
+
+    Exit status 1 when it would not be admitted as it is.
+
+    \b
+    Example:
+      trimtab assurance check env-web.toml
+    """
     agreement = read_agreement(file)
     with line:
         data = line.ask(CheckReservation(line.new_id(), agreement, assure or 0.0))
@@ -80,15 +96,22 @@ def check(line: ControllerConnection, file: Path, assure: float | None) -> None:
 @change_options
 @output_option
 def reserve(line: ControllerConnection, file: Path) -> None:
-    """Have reserved for an environment that is there what FILE, its agreement, says; without a table [assurance]
-    nothing but its bounds. Only what is admitted takes the place of what was reserved."""
+    """Reserve for an existing environment what FILE, its specification, states.
+
+    Without a table [assurance] only its bounds are reserved. The former reservation stays unless the new one is
+    admitted.
+
+    \b
+    Example:
+      trimtab assurance reserve env-web.toml
+    """
     agreement = read_agreement(file)
     request = line.new_id()
     with line:
         (reply,) = line.ask_all([ReserveEnvironment(request, agreement.name, agreement.assurance)])
     if not reply.done:
         raise Refused(reply.code, reply.detail)
-    done = f"environment {agreement.name} has what its agreement reserves"
+    done = f"environment {agreement.name} has the reservation of its specification"
     emit({"done": True, "request": request, "verdict": reply.data}, lambda: Text(done))
 
 
@@ -98,8 +121,8 @@ def reserve(line: ControllerConnection, file: Path) -> None:
 def _all(data: Mapping[str, Any]) -> RenderableType:
     rows = rows_of(data, "environments")
     shares = [{"name": row["name"], **share} for row in rows for share in rows_of(row, "shares")]
-    return Group(
-        listing("environments", rows, COLUMNS),
+    return stacked(
+        listing("environments", rows, COLUMNS, LEAST),
         listing("shares", [_numbers(row) for row in shares], ("name", *SHARES)),
         listing("left for best effort", [_forecast(row) for row in rows_of(data, "forecast")], FORECAST),
         *_trouble(data),
@@ -110,7 +133,7 @@ def _one(data: Mapping[str, Any]) -> RenderableType:
     (row,) = rows_of(data, "environments") or ({},)
     inner = ("shares", "slots", "requests", "entitlement")
     plain = {key: value for key, value in row.items() if key not in inner}
-    return Group(
+    return stacked(
         record(f"assurance of environment {row.get('name', '')}", plain),
         listing("shares", [_numbers(each) for each in rows_of(row, "shares")], SHARES),
         listing("slots", [_slot(each) for each in rows_of(row, "slots")], SLOTS),
@@ -121,7 +144,7 @@ def _one(data: Mapping[str, Any]) -> RenderableType:
 
 def _trouble(data: Mapping[str, Any]) -> list[RenderableType]:
     if data.get("policy") is None:
-        return [Text("no admission policy is configured: nothing is promised or measured")]
+        return [Text("no admission policy is configured: nothing is reserved or measured")]
     return [Text(f"the admission policy has not answered: {data['trouble']}")] if data.get("trouble") else []
 
 
@@ -169,7 +192,7 @@ def _verdict(data: Mapping[str, Any]) -> RenderableType:
         title = f"cheapest split of {split['resource']}: {split['cost']:.4g}, all guaranteed {split['peak_cost']:.4g}"
         rows = [_numbers({**share, "class": share["service_class"]}) for share in rows_of(split, "shares")]
         parts.append(listing(title, rows, SPLIT))
-    return Group(*parts)
+    return stacked(*parts)
 
 
 def _offered(row: Mapping[str, Any]) -> list[dict[str, Any]]:

@@ -52,8 +52,8 @@ CREDENTIALS = {
     PORTAL_USER_PREFIX: "trimtab-portal-password",
 }
 WELL_KNOWN = (
-    "warning: the broker's user guest has the password that everybody knows: whoever can run a program on its machine "
-    "administers it. Remove it: rabbitmqctl delete_user guest"
+    "warning: the broker's user guest has its well-known password: every program on its machine can administer the "
+    "broker. Remove the user: rabbitmqctl delete_user guest"
 )
 
 
@@ -78,39 +78,43 @@ def _list_option(name: str, text: str) -> Callable[[Any], Any]:
 
 @click.group(cls=CommandGroup)
 def broker() -> None:
-    """Prepare the broker."""
+    """Create accounts, queues and permissions on the broker."""
 
 
 broker.add_command(tls)
 
 
 @broker.command()
-@_list_option("--nodes", "Nodes whose agents get an account and a queue.")
-@_list_option("--controllers", "Controllers that get an account.")
-@_list_option("--operators", "Operators that get an account.")
-@_list_option("--owners", "Owners of environments that get an account.")
-@_list_option("--users", "Users of environments that get an account.")
-@_list_option("--portals", "Portals that get an account, to ask on behalf of those who use them.")
-@_list_option("--web", "Web applications whose balancers get an account to report with.")
-@click.option("--vhost", default="/", show_default=True, help="The virtual host that holds it all; it is made.")
+@_list_option("--nodes", "Create an account and a queue for the agents of these nodes.")
+@_list_option("--controllers", "Create accounts for these controllers.")
+@_list_option("--operators", "Create accounts for these operators.")
+@_list_option("--owners", "Create accounts for these owners of environments.")
+@_list_option("--users", "Create accounts for these users of environments.")
+@_list_option("--portals", "Create accounts for these portals, which ask on behalf of their users.")
+@_list_option("--web", "Create accounts for the load balancers of these web applications.")
+@click.option("--vhost", default="/", show_default=True, help="Virtual host; created if missing.")
 @click.option("--host", default="localhost", show_default=True, help="HOST[:PORT] of the broker in the URLs.")
-@click.option("--plain", is_flag=True, help="URLs without TLS (amqp:// in place of amqps://), whoever may listen.")
-@click.option("--ca-file", default="", metavar="PATH", help="Where machines have the authority of its certificate.")
-@click.option("--password-files", is_flag=True, help="Passwords of daemons in files of their own, as credentials.")
+@click.option("--plain", is_flag=True, help="Write URLs without TLS (amqp:// instead of amqps://).")
+@click.option("--ca-file", default="", metavar="PATH", help="Path of the certificate authority on every machine.")
+@click.option(
+    "--password-files",
+    is_flag=True,
+    help="Write the passwords of daemons into separate files, for systemd credentials.",
+)
 @click.option(
     "--folder",
     type=click.Path(file_okay=False, path_type=Path),
     default=Path("trimtab-accounts"),
     show_default=True,
-    help="Where the URL of each new account is kept, one TOML file each that only you can read.",
+    help="Folder for the files of new accounts, which only you can read.",
 )
 @click.option(
     "--management",
     metavar="URL",
-    help=f"The management interface, with USER:PASSWORD in {ADMIN_VARIABLE}; without it rabbitmqctl on this machine.",
+    help=f"Management interface, with USER:PASSWORD in {ADMIN_VARIABLE}.  [default: rabbitmqctl on this machine]",
 )
-@click.option("--new-passwords", is_flag=True, help="Change the passwords of accounts that are there, too.")
-@click.option("--dry-run", is_flag=True, help="Only say what is missing or different.")
+@click.option("--new-passwords", is_flag=True, help="Also change the passwords of the named accounts that exist.")
+@click.option("--dry-run", is_flag=True, help="Show what is missing or different; change nothing.")
 @output_option
 @click.pass_context
 def setup(
@@ -132,7 +136,14 @@ def setup(
     new_passwords: bool,
     dry_run: bool,
 ) -> None:
-    """Make the exchanges, queues, accounts and permissions; what is there already stays, with all its messages."""
+    """Create exchanges, queues, accounts and permissions. What exists stays, with all its messages.
+
+    The URL of each new account is written into a file of its own in --folder.
+
+    \b
+    Example:
+      trimtab broker setup --nodes n1,n2 --controllers a --operators anna --host broker.example
+    """
     way = context.find_object(Setup) or Setup(_executor(management, plain))
     people = [
         *(AGENT_USER_PREFIX + name for name in nodes),
@@ -161,16 +172,23 @@ def setup(
     if has_well_known_password(present):
         say(WELL_KNOWN)
     if missing and not dry_run:
-        say("error: the broker kept something as it was; remove it there, then run this again")
+        say("error: the broker did not change something that differs; remove it there, then run this again")
         context.exit(1)
 
 
 @broker.command()
-@click.option("--vhost", default="/", show_default=True, help="The virtual host whose queues are looked at.")
+@click.option("--vhost", default="/", show_default=True, help="Virtual host whose queues are checked.")
 @output_option
 @click.pass_context
 def limits(context: click.Context, vhost: str) -> None:
-    """Name the accounts that are at a limit of the broker. For root on the broker's machine."""
+    """List accounts that are at a limit of the broker. Run it as root on the broker's machine.
+
+    Exit status 1 when one is.
+
+    \b
+    Example:
+      trimtab broker limits
+    """
     way = context.find_object(Rabbitmqctl) or Rabbitmqctl()
     found = [asdict(use) for use in at_limits(way.connections(), way.queues(vhost), way.transactions())]
     emit({"at_limits": found}, lambda: listing("at their limits", found, ("account", "what", "used", "most")))
@@ -202,7 +220,7 @@ class _Form:
     password_files: bool
 
     def text(self, account: Account) -> str:
-        """A section for the configuration of the account's daemon, or an operator's file."""
+        """Return a section for the configuration of the account's daemon, or an operator's file."""
         apart = self.keeps_apart(account)
         secret = "" if apart else ":" + quote(account.password, safe="")
         scheme = "amqp" if self.plain else "amqps"
@@ -216,7 +234,7 @@ class _Form:
         return "\n".join(lines) + "\n"
 
     def keeps_apart(self, account: Account) -> bool:
-        """Whether the password has a file of its own."""
+        """Return whether the password is in a separate file."""
         return self.password_files and account.user.startswith(tuple(CREDENTIALS))
 
 
@@ -235,6 +253,6 @@ def _keep(folder: Path, accounts: Sequence[Account], form: _Form) -> list[dict[s
 
 
 def _for_people(values: Mapping[str, Any]) -> RenderableType:
-    lines = [Text(line) for line in values["differences"]] or [Text("the broker holds all that is needed")]
+    lines = [Text(line) for line in values["differences"]] or [Text("the broker has everything that is needed")]
     accounts = [listing("new passwords", values["accounts"], ("user", "file"))] if values["accounts"] else []
     return Group(*lines, *accounts)

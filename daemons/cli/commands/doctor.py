@@ -1,4 +1,4 @@
-"""`trimtab doctor`: is this installation whole? Looks at everything and says how to mend what is not."""
+"""`trimtab doctor`: checks an installation and says how to repair it."""
 
 from __future__ import annotations
 
@@ -18,10 +18,11 @@ from pathlib import Path
 import click
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
-from rich.table import Table
+from rich.console import RenderableType
 from rich.text import Text
 
 from daemons.cli.output import REFUSED, emit, output_option
+from daemons.cli.tables import Fitted, stacked
 from daemons.config.controller import ControllerConfig
 from daemons.drivers.power import make_driver
 from daemons.drivers.power.exec import commands
@@ -44,6 +45,7 @@ from shared.values.nodes import PowerOperation
 
 DISTRIBUTION = "trimtab"
 AGENT_CONFIG = Path("/etc/trimtab/agent.toml")
+AGENT = "trimtab-agent"
 IMPORT_NAMES = ("agents", "daemons", "shared", "sim_backend")
 OLDEST_PYTHON = (3, 11)
 DATA_VARIABLE = "TRIMTAB_DATA"
@@ -54,9 +56,9 @@ OURS = b'trimtab_build_info{component="controller"'
 DAY_S = 86_400.0
 SOON_S = 30 * DAY_S
 CERTIFICATE = "broker certificate"
-RENEW = "a new one, as `trimtab broker tls` makes it; once it has ended no daemon and no command can connect"
+RENEW = "make a new one (`trimtab broker tls`); once it has expired no daemon and no command can connect"
 NO_CHECK_TIME = 0x200000  # X509_V_FLAG_NO_CHECK_TIME
-TAKEN = "another address in metrics.listen; until then the controller goes on without its metrics"
+TAKEN = "set another address in metrics.listen; until then the controller runs without metrics"
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,23 +77,27 @@ class Check:
 @click.option(
     "--config",
     type=click.Path(dir_okay=False, path_type=Path),
-    help="Check what the controller's configuration in this file needs of this machine, too.",
+    help="Also check this configuration of a controller, and what it needs on this machine.",
 )
 @output_option
 def doctor(config: Path | None) -> None:
-    """Check the installation: Python, dependencies, import names, plug-ins, data, working folder.
+    """Check the installation and print how to repair it: Python, dependencies, plug-ins, data, working folder.
 
     Exit status 1 when a check fails.
+
+    \b
+    Example:
+      trimtab doctor --config /etc/trimtab/controller.toml
     """
     checks = [*examine(), *(configuration(config) if config is not None else ())]
     ok = all(check.ok for check in checks)
-    emit({"checks": [asdict(check) for check in checks], "ok": ok}, lambda: _table(checks))
+    emit({"checks": [asdict(check) for check in checks], "ok": ok}, lambda: _for_people(checks))
     if not ok:
         click.get_current_context().exit(REFUSED)
 
 
 def examine() -> Iterator[Check]:
-    """Every check, in a fixed order."""
+    """Yield every check, in a fixed order."""
     yield _python()
     yield from _dependencies()
     yield from import_names(metadata.packages_distributions())
@@ -108,7 +114,7 @@ def _python() -> Check:
 
 
 def _dependencies() -> Iterator[Check]:
-    """One check per dependency of the controller and the command."""
+    """Yield one check per dependency of the controller and the command."""
     for text in metadata.requires(DISTRIBUTION) or ():
         requirement = Requirement(text)
         if requirement.marker is None or requirement.marker.evaluate({"extra": CONTROLLER_EXTRA}):
@@ -116,7 +122,7 @@ def _dependencies() -> Iterator[Check]:
 
 
 def dependency(name: str, needed: SpecifierSet) -> Check:
-    """Whether a distribution is there, and of a version that is `needed`."""
+    """Check that a distribution is installed, in a version that is `needed`."""
     try:
         version = metadata.version(name)
     except metadata.PackageNotFoundError:
@@ -127,29 +133,29 @@ def dependency(name: str, needed: SpecifierSet) -> Check:
 
 
 def import_names(owners: Mapping[str, list[str]]) -> Iterator[Check]:
-    """Nobody else may own our import names, and all four must come from one place."""
+    """Check that no other distribution owns Trimtab's import names, and that all four come from one place."""
     for name in IMPORT_NAMES:
         others = sorted({owner for owner in owners.get(name, ()) if owner.lower() != DISTRIBUTION})
         fix = f"pip uninstall {' '.join(others)}, or give Trimtab a virtual environment of its own"
-        detail = f"also owned by {', '.join(others)}" if others else "ours alone"
+        detail = f"also owned by {', '.join(others)}" if others else "not shared"
         yield Check(f"import name {name}", not others, detail, fix if others else "")
     places = {name: _folder(name) for name in IMPORT_NAMES}
     ok = len(set(places.values())) == 1 and None not in places.values()
     detail = f"all in {places['shared']}" if ok else ", ".join(f"{name}: {place}" for name, place in places.items())
-    fix = "" if ok else "take the other folders out of PYTHONPATH, or run from another folder"
+    fix = "" if ok else "remove the other folders from PYTHONPATH, or run from another folder"
     yield Check("one installation", ok, detail, fix)
 
 
 def _folder(package: str) -> str | None:
-    """The folder that holds a package; None when it cannot be found."""
+    """Return the folder that holds a package; None if it cannot be found."""
     spec = importlib.util.find_spec(package)
     places = list(spec.submodule_search_locations or ()) if spec else []
     return str(Path(places[0]).resolve().parent) if places else None
 
 
 def _plugins() -> Iterator[Check]:
-    """Every registered command, driver and policy can be imported."""
-    driver = driver_of_agent(AGENT_CONFIG)
+    """Check that every registered command, driver and policy can be imported."""
+    driver = driver_of_agent(AGENT_CONFIG, Path(sys.executable).parent)
     for group in (
         plugins.COMMANDS,
         plugins.ENV_COMMANDS,
@@ -165,8 +171,8 @@ def _plugins() -> Iterator[Check]:
 
 
 def plugin(point: metadata.EntryPoint, driver: str = "") -> Check:
-    """Whether what is registered under an entry point can be imported, and what it needs beside; one that belongs to an
-    extra may be missing, unless it is the `driver` that this machine's agent is to use."""
+    """Check that an entry point can be imported and that its other requirements are installed. Missing parts of an
+    extra are a warning, except for `driver`, the driver that this machine's agent uses."""
     name = f"{point.group.removeprefix('trimtab.')} {point.name}"
     try:
         made = point.load()
@@ -174,7 +180,7 @@ def plugin(point: metadata.EntryPoint, driver: str = "") -> Check:
         detail = f"{point.value}: {type(error).__name__}: {error}"
         if point.extras and isinstance(error, ImportError):
             return Check(name, True, detail, f"pip install '{DISTRIBUTION}[{','.join(point.extras)}]'", warning=True)
-        return Check(name, False, detail, "install the plug-in again, or uninstall the distribution that registers it")
+        return Check(name, False, detail, "reinstall the plug-in, or uninstall the distribution that registers it")
     check_installed = getattr(sys.modules.get(getattr(made, "__module__", "")), "check_installed", None)
     try:
         if check_installed is not None:
@@ -186,16 +192,18 @@ def plugin(point: metadata.EntryPoint, driver: str = "") -> Check:
     return Check(name, True, point.value)
 
 
-def driver_of_agent(path: Path) -> str:
-    """The hypervisor's driver of this machine's agent ("": there is no agent, or its file cannot be read)."""
+def driver_of_agent(path: Path, programs: Path) -> str:
+    """Return the hypervisor driver of this machine's agent ("": there is no agent, or its file cannot be read)."""
+    if not (path.is_file() and (programs / AGENT).exists()):
+        return ""
     try:
-        return load(path, AgentConfig).hypervisor.driver if path.is_file() else ""
+        return load(path, AgentConfig).hypervisor.driver
     except (InvalidInput, OSError):
         return ""
 
 
 def data(folder: str) -> Check:
-    """The folder of public logs: only replays of them need it."""
+    """Check the folder of public logs; only replays of them need it."""
     fix = f"set {DATA_VARIABLE} to the folder of the public logs and traces; only their replays and tests need it"
     if not folder:
         return Check("data", True, f"{DATA_VARIABLE} is not set", fix, warning=True)
@@ -205,18 +213,18 @@ def data(folder: str) -> Check:
 
 
 def configuration(path: Path) -> Iterator[Check]:
-    """The controller's file can be read, and the power driver that it names can work on this machine."""
+    """Check that the controller's file can be read, and that the power driver it names can work on this machine."""
     try:
         config = completed(load(path, ControllerConfig), path, only_look=True)
         driver = make_driver(config.power)
     except InvalidInput as error:
-        yield Check("configuration", False, str(error), f"mend {path}")
+        yield Check("configuration", False, str(error), f"correct {path}")
         return
     yield Check("configuration", True, str(path))
     does = ", ".join(sorted(driver.does)) or "nothing"
     unproven = driver.name != "none" and PowerOperation.FENCE not in driver.does
     fix = (
-        "it proves no node off: of a silent one an operator must say so (`trimtab nodes confirm-off`)"
+        "it cannot fence nodes: an operator must confirm that an unreachable node is off (`trimtab nodes confirm-off`)"
         if unproven
         else ""
     )
@@ -227,7 +235,7 @@ def configuration(path: Path) -> Iterator[Check]:
     feed = feed_of(config.prices)
     if feed is not None:
         wrong = feed.read().error
-        fix = "mend it or put a new one in its place; until then prices are forecasts" if wrong else ""
+        fix = "correct or replace the file; until then prices are forecasts" if wrong else ""
         yield Check("prices", not wrong, wrong or config.prices.file, fix)
     if config.metrics.listen:
         yield metrics(config.metrics)
@@ -235,7 +243,7 @@ def configuration(path: Path) -> Iterator[Check]:
 
 
 def broker(bus: Bus, now_s: float) -> Iterator[Check]:
-    """The broker's certificate, where it has to show one."""
+    """Check the broker's certificate, if the connection requires one."""
     if not bus.url.startswith("amqps:"):
         return
     tls = bus.tls
@@ -243,31 +251,31 @@ def broker(bus: Bus, now_s: float) -> Iterator[Check]:
         address = parse_url(bus.url)
         lacking = [place for place in (tls.ca_file, tls.cert_file, tls.key_file) if is_absent(place)]
         if lacking:
-            fix = f"look at it by hand: openssl s_client -connect {address.host}:{address.port}"
-            detail = f"only the unit has {', '.join(lacking)}: not looked at"
+            fix = f"check it by hand: openssl s_client -connect {address.host}:{address.port}"
+            detail = f"only the unit has {', '.join(lacking)}: not checked"
             yield Check(CERTIFICATE, True, detail, fix, warning=True)
             return
         yield certificate(address, tls, now_s)
     except InvalidValue as error:
-        yield Check(CERTIFICATE, False, str(error), "mend [bus] and [bus.tls]")
+        yield Check(CERTIFICATE, False, str(error), "correct [bus] and [bus.tls]")
 
 
 def certificate(address: Address, tls: Tls, now_s: float) -> Check:
-    """What is to be said of the certificate that a broker shows. Raises InvalidValue for files that cannot be used."""
+    """Check the certificate that a broker presents. Raises InvalidValue for files that cannot be used."""
     where = f"{address.host}:{address.port}"
     try:
         return judged(where, *presented(address, tls), now_s)
     except ssl.SSLError as error:
         return _distrusted(address, tls, error, now_s)
     except OSError as error:
-        fix = "see that the broker runs and can be reached; until then its certificate is not known"
+        fix = "check that the broker runs and can be reached"
         return Check(CERTIFICATE, True, f"{where}: {error.strerror or error}", fix, warning=True)
 
 
 def presented(address: Address, tls: Tls, whenever: bool = False) -> tuple[float, float]:
-    """From when until when the certificate of a broker is good, in seconds since the epoch. It is verified as by every
-    client, but for its time if `whenever`, and nothing is said to the broker. Raises OSError, and InvalidValue for
-    files that cannot be used."""
+    """Return the start and end of the validity of a broker's certificate, in seconds since the epoch. It is verified as
+    by every client, but regardless of its dates if `whenever`. No message is sent to the broker. Raises OSError, and
+    InvalidValue for files that cannot be used."""
     context, name = tls_context(address, tls)
     if whenever:
         context.verify_flags |= NO_CHECK_TIME
@@ -281,39 +289,40 @@ def presented(address: Address, tls: Tls, whenever: bool = False) -> tuple[float
 
 
 def _distrusted(address: Address, tls: Tls, error: ssl.SSLError, now_s: float) -> Check:
-    """That clients refuse the broker, and, if that is for the time of its certificate, when that is."""
+    """Return the failed check of a broker that clients refuse; if the cause is the validity period of its certificate,
+    with that period."""
     where = f"{address.host}:{address.port}"
     with suppress(OSError):  # it is refused for something else too: that is what `error` says
         found = judged(where, *presented(address, tls, whenever=True), now_s)
         if not found.ok:
             return found
-    return Check(CERTIFICATE, False, f"{where}: {tls_advice(error)}", "mend the broker's certificate or [bus.tls]")
+    return Check(CERTIFICATE, False, f"{where}: {tls_advice(error)}", "correct the broker's certificate or [bus.tls]")
 
 
 def judged(where: str, begins_s: float, ends_s: float, now_s: float) -> Check:
-    """Of a certificate that is good from `begins_s` until `ends_s`."""
+    """Check a certificate that is valid from `begins_s` until `ends_s`."""
     begins, ends = (time_text(at_s).replace("T", " ") for at_s in (begins_s, ends_s))  # as programs find it in the JSON
     if now_s < begins_s:
-        fix = "see the clocks of this machine and of the one that made it"
+        fix = "check the clocks of this machine and of the one that made it"
         return Check(CERTIFICATE, False, f"{where}: not valid before {begins}", fix)
     if now_s > ends_s:
-        return Check(CERTIFICATE, False, f"{where}: ended at {ends}", RENEW)
+        return Check(CERTIFICATE, False, f"{where}: expired at {ends}", RENEW)
     if ends_s - now_s < SOON_S:
         days = int((ends_s - now_s) // DAY_S)
-        return Check(CERTIFICATE, True, f"{where}: ends at {ends}, in {days} days", RENEW, warning=True)
-    return Check(CERTIFICATE, True, f"{where}: good until {ends}")
+        return Check(CERTIFICATE, True, f"{where}: expires at {ends}, in {days} days", RENEW, warning=True)
+    return Check(CERTIFICATE, True, f"{where}: valid until {ends}")
 
 
 def metrics(settings: Metrics) -> Check:
-    """Whether a controller serves its metrics where they are to be, with the certificate that it is to show, or
+    """Check that a controller serves its metrics at the configured address with the configured certificate, or
     could."""
     listen, place = settings.listen, settings.certificate_file
     if is_absent(place):
-        return Check("metrics", True, f"{listen}: only the unit has {place}: not looked at", warning=True)
+        return Check("metrics", True, f"{listen}: only the unit has {place}: not checked", warning=True)
     try:
         context = _shows(path_of(place)) if place else None
     except OSError as error:
-        fix = "see metrics.certificate_file, and who may read it"
+        fix = "check metrics.certificate_file and its permissions"
         return Check("metrics", True, f"{place}: {error.strerror or error}", fix, warning=True)
     url = f"{'https' if place else 'http'}://{listen}{PATH}"
     try:
@@ -323,11 +332,12 @@ def metrics(settings: Metrics) -> Check:
         return _to_be_had(listen)
     if found:
         return Check("metrics", True, f"{listen}: served")
-    return Check("metrics", True, f"{listen}: others answer there", TAKEN, warning=True)
+    return Check("metrics", True, f"{listen}: another program answers there", TAKEN, warning=True)
 
 
 def _shows(certificate: str) -> ssl.SSLContext:
-    """For a server that shows this certificate, or one of its chain, whatever its name. Raises OSError."""
+    """Return a context for a server that presents this certificate, or one of its chain, under any name. Raises
+    OSError."""
     context = ssl.create_default_context(cafile=certificate)
     context.check_hostname = False
     context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
@@ -344,10 +354,10 @@ def _to_be_had(listen: str) -> Check:
 
 
 def program(operation: PowerOperation, name: str) -> Check:
-    """Whether a program of the power driver can be run here, as far as the caller's rights tell."""
+    """Check that a program of the power driver can be run here, as far as the caller's permissions show."""
     found = shutil.which(name)
-    fix = "" if found else "install it, make it executable, or give its whole path in [power.exec]"
-    return Check(f"power {operation}", found is not None, found or f"{name}: no program that can be run", fix)
+    fix = "" if found else "install it, make it executable, or give its full path in [power.exec]"
+    return Check(f"power {operation}", found is not None, found or f"{name}: not an executable program", fix)
 
 
 def working_folder(folder: Path) -> Check:
@@ -356,14 +366,20 @@ def working_folder(folder: Path) -> Check:
         with tempfile.TemporaryFile(dir=folder):
             return Check("working folder", True, f"{folder} can be written")
     except OSError as error:
-        return Check("working folder", False, f"{folder}: {error.strerror}", "run from a folder that you may write to")
+        return Check("working folder", False, f"{folder}: {error.strerror}", "run from a folder that you can write to")
 
 
-def _table(checks: list[Check]) -> Table:
-    table = Table("check", "", "detail", title="trimtab doctor")
-    for check in checks:
-        word, colour = ("warning", "yellow") if check.warning else ("ok", "green") if check.ok else ("failed", "red")
-        table.add_row(
-            check.name, Text(word, colour), one_line(check.detail) + (f"\n-> {check.fix}" if check.fix else "")
-        )
-    return table
+def _for_people(checks: list[Check]) -> RenderableType:
+    """Return every check on one line; below, in full, those that failed or warn, with their fixes."""
+    rows = [(check.name, _word(check), one_line(check.detail)) for check in checks]
+    faults = [check for check in checks if check.warning or not check.ok]
+    return stacked(Fitted("trimtab doctor", ("check", "result", "detail"), rows), *map(_fault, faults))
+
+
+def _word(check: Check) -> str:
+    return "warning" if check.warning else "ok" if check.ok else "failed"
+
+
+def _fault(check: Check) -> Text:
+    fix = f"\n  fix: {check.fix}" if check.fix else ""
+    return Text(f"{_word(check)}: {check.name}: {one_line(check.detail)}{fix}", "yellow" if check.warning else "red")

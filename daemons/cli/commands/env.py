@@ -1,4 +1,4 @@
-"""`trimtab env`: create, activate, resize and end environments, and look at them."""
+"""`trimtab env`: create, activate, resize, destroy and show environments."""
 
 from __future__ import annotations
 
@@ -7,20 +7,23 @@ from pathlib import Path
 from typing import Any
 
 import click
-from rich.console import Group, RenderableType
+from rich.console import RenderableType
 from rich.text import Text
 
 from daemons.cli.asking import inner, limit_option, view
 from daemons.cli.connection import TIMEOUT_MAX_S, ControllerConnection, Refused, bus_options, change_options
 from daemons.cli.numbers import Number, Whole
-from daemons.cli.output import emit, output_option, put, say, wants_json
+from daemons.cli.output import emit, output_option, put, say_next, wants_json
 from daemons.cli.plugged import PluggedGroup
 from daemons.cli.render import listing, record, rows_of, shown
+from daemons.cli.tables import stacked
+from daemons.cli.waiting import Look, NotYet, wait_for_all
+from daemons.cli.watching import watch_option
 from daemons.manifests.agreement import read_agreement, understood
 from daemons.manifests.agreement_text import table_of, to_toml
 from daemons.manifests.agreement_xml import to_xml
 from daemons.manifests.type_rules import type_rows
-from shared.base.errors import InvalidInput, Problem, TransientError
+from shared.base.errors import InvalidInput, Problem
 from shared.ports import plugins
 from shared.protocol.operator_messages import (
     ActivateEnvironment,
@@ -54,14 +57,18 @@ COLUMNS = (
     "instances",
     "detail",
 )
-LOOK_S = 1.0
+LEAST = (
+    "granularity",
+    "type",
+    "model",
+    "partner",
+    "idle",
+    "owned",
+    "owner",
+    "wanted",
+    "instances",
+)
 UNDEFINED = "none"
-
-
-class NotYet(TransientError):
-    """An environment has not come as far as was waited for; it may still be on its way."""
-
-    code = "not-yet"
 
 
 def _name(_: click.Context, parameter: click.Parameter, value: str) -> str:
@@ -75,7 +82,7 @@ _wait = click.option(
     "wait_s",
     type=Number(0.1, TIMEOUT_MAX_S),
     metavar="S",
-    help="Wait until it is so, at most so many seconds; without it what was asked for is only taken in.",
+    help="Wait until that state is reached, at most this many seconds.  [default: do not wait]",
 )
 
 
@@ -87,21 +94,27 @@ class EnvGroup(PluggedGroup):
 
 @click.group(cls=EnvGroup)
 def env() -> None:
-    """Create, activate, resize and end environments."""
+    """Create, activate, resize and destroy environments."""
 
 
 @env.command("list")
 @limit_option
 @bus_options
+@watch_option
 @output_option
 def list_environments(line: ControllerConnection, limit: int) -> None:
-    """Show the environments: where each is in its life, how many units it has, and what runs on them."""
+    """Show the environments: state, units and workloads of each.
+
+    \b
+    Example:
+      trimtab env list
+    """
     data = view(line, "environments", "", limit)
-    emit(data, lambda: listing("environments", [_row(row) for row in rows_of(data, "environments")], COLUMNS))
+    emit(data, lambda: listing("environments", [_row(row) for row in rows_of(data, "environments")], COLUMNS, LEAST))
 
 
 def _row(row: Mapping[str, Any]) -> dict[str, Any]:
-    """A row for people: a bound that is not defined, and a state that it is on its way to."""
+    """Return a row for people: an undefined bound is named, and a requested state is shown only until it is reached."""
     values = dict(row)
     if "upper" in values and values["upper"] is None:
         values["upper"] = UNDEFINED
@@ -113,9 +126,14 @@ def _row(row: Mapping[str, Any]) -> dict[str, Any]:
 @env.command()
 @output_option
 def types() -> None:
-    """Show the types of environment that are installed here, and the terms that each wants to know."""
+    """Show the installed types of environment and the terms that each accepts.
+
+    \b
+    Example:
+      trimtab env types
+    """
     rows = type_rows()
-    emit({"types": rows}, lambda: Group(*(_type_for_people(row) for row in rows)))
+    emit({"types": rows}, lambda: stacked(*(_type_for_people(row) for row in rows)))
 
 
 def _type_for_people(row: Mapping[str, Any]) -> RenderableType:
@@ -124,15 +142,21 @@ def _type_for_people(row: Mapping[str, Any]) -> RenderableType:
         values["scheduler"] = row["scheduling"]["policy"]
     head = record(f"type {row['name']}", values)
     terms = [{"key": f"terms.{key}", "meaning": meaning} for key, meaning in row.get("terms", {}).items()]
-    return Group(head, listing("terms", terms, ("key", "meaning"))) if terms else head
+    return stacked(head, listing("terms", terms, ("key", "meaning"))) if terms else head
 
 
 @env.command()
 @_named
 @bus_options
+@watch_option
 @output_option
 def show(line: ControllerConnection, name: str) -> None:
-    """Show all that is known of one environment: its agreement, its nodes, its queue, and what happened to it."""
+    """Show one environment: specification, nodes, workloads and state.
+
+    \b
+    Example:
+      trimtab env show night
+    """
     data = view(line, "environment", name)
     emit(data, lambda: _for_people(name, inner(data, "environment")))
 
@@ -142,9 +166,9 @@ def _for_people(name: str, values: dict[str, Any]) -> RenderableType:
     terms = values.get("agreement")
     agreement = _row(terms) if isinstance(terms, Mapping) else {}
     agreement.pop({"batch": "web", "web": "batch"}.get(f"{agreement.get('workload')}", ""), None)  # not used
-    return Group(
+    return stacked(
         record(f"environment {name}", plain),
-        record("agreement", agreement),
+        record("specification", agreement),
         listing("nodes", rows_of(values, "nodes"), ("name", "handover", "environment", "given")),
     )
 
@@ -157,12 +181,17 @@ def _for_people(name: str, values: dict[str, Any]) -> RenderableType:
     type=click.Choice(("toml", "xml")),
     default="toml",
     show_default=True,
-    help="What the file is written in.",
+    help="Format of the file.",
 )
 @bus_options
 @output_option
 def export(line: ControllerConnection, name: str, kind: str) -> None:
-    """Print the agreement of an environment as a file for `trimtab env create`."""
+    """Print the specification of an environment as a file for `trimtab env create`.
+
+    \b
+    Example:
+      trimtab env export night > night.toml
+    """
     terms = inner(view(line, "environment", name), "environment").get("agreement")
     table = table_of(terms if isinstance(terms, Mapping) else {})
     text = to_xml(table) if kind == "xml" else to_toml(table)
@@ -174,11 +203,16 @@ def export(line: ControllerConnection, name: str, kind: str) -> None:
 
 @env.command()
 @click.argument("file", type=click.Path(path_type=Path))
-@click.option("--dry-run", is_flag=True, help="Only show the agreement as it is understood; nothing is sent.")
+@click.option("--dry-run", is_flag=True, help="Show the specification as Trimtab reads it; send nothing.")
 @change_options
 @output_option
 def create(line: ControllerConnection, file: Path, dry_run: bool) -> None:
-    """Create the environment whose agreement is in a TOML file (examples/env-batch.toml), or in an XML file (.xml)."""
+    """Create the environment that FILE specifies: TOML (examples/env-batch.toml), or XML (.xml).
+
+    \b
+    Example:
+      trimtab env create env-batch.toml
+    """
     agreement = read_agreement(file)
     request, note = line.new_id(), ""
     if not dry_run:
@@ -190,9 +224,10 @@ def create(line: ControllerConnection, file: Path, dry_run: bool) -> None:
         "agreement": understood(agreement),
         "note": note,
     }
-    title = f"agreement of environment {agreement.name} as understood"
-    done = _noted(f"environment {agreement.name} is created; `trimtab env activate {agreement.name}` starts it", note)
+    title = f"specification of environment {agreement.name}"
+    done = _noted(f"environment {agreement.name} is created", note)
     emit(values, lambda: record(title, understood(agreement)) if dry_run else done)
+    say_next("" if dry_run else f"trimtab env activate {agreement.name}")
 
 
 @env.command()
@@ -201,7 +236,12 @@ def create(line: ControllerConnection, file: Path, dry_run: bool) -> None:
 @change_options
 @output_option
 def activate(line: ControllerConnection, name: str, wait_s: float | None) -> None:
-    """Allot an environment its lower bound and let it serve."""
+    """Allocate the guaranteed units of an environment and let it serve.
+
+    \b
+    Example:
+      trimtab env activate night --wait 300
+    """
     _carry_out(line, lambda request: ActivateEnvironment(request, name), name, EnvironmentState.RUNNING, wait_s)
 
 
@@ -211,18 +251,30 @@ def activate(line: ControllerConnection, name: str, wait_s: float | None) -> Non
 @change_options
 @output_option
 def deactivate(line: ControllerConnection, name: str, wait_s: float | None) -> None:
-    """Suspend an environment's jobs, stop its web instances and give its units back; its workloads wait for it."""
+    """Suspend the jobs of an environment, stop its web instances and return its units.
+
+    Its workloads wait until it is activated again.
+
+    \b
+    Example:
+      trimtab env deactivate night
+    """
     _carry_out(line, lambda request: DeactivateEnvironment(request, name), name, EnvironmentState.DEACTIVATED, wait_s)
 
 
 @env.command()
 @_named
-@click.option("--yes", is_flag=True, help="Do not ask whether all its jobs and web applications may go.")
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 @_wait
 @change_options
 @output_option
 def destroy(line: ControllerConnection, name: str, yes: bool, wait_s: float | None) -> None:
-    """End an environment with all its jobs and web applications, and give its units back."""
+    """End an environment with all its jobs and web applications, and return its units.
+
+    \b
+    Example:
+      trimtab env destroy night
+    """
     if not yes:
         click.confirm(f"End environment {name} with all its jobs and web applications?", abort=True, err=True)
     _carry_out(line, lambda request: DestroyEnvironment(request, name), name, EnvironmentState.DESTROYED, wait_s)
@@ -238,17 +290,22 @@ def _upper(_: click.Context, __: click.Parameter, value: str | None) -> str | in
 
 @env.command()
 @_named
-@click.option("--lower", type=Whole(0, UNITS_MAX), help="Units that only it or its partner may have.")
+@click.option("--lower", type=Whole(0, UNITS_MAX), help="Guaranteed units.")
 @click.option(
     "--upper",
     callback=_upper,
     metavar=f"N|{UNDEFINED}",
-    help="Units up to which it and its partner come first; none: undefined.",
+    help="Maximum units; none: undefined.",
 )
 @change_options
 @output_option
 def resize(line: ControllerConnection, name: str, lower: int | None, upper: str | int | None) -> None:
-    """Change an environment's bounds; the one that is left out stays as it is."""
+    """Change the guaranteed and maximum units of an environment; an option that is left out keeps its bound.
+
+    \b
+    Example:
+      trimtab env resize night --lower 4 --upper 8
+    """
     if lower is None and upper is None:
         raise InvalidInput(Problem("--lower", "is missing, and so is --upper", "at least one of the two"))
     request = line.new_id()
@@ -265,11 +322,16 @@ def resize(line: ControllerConnection, name: str, lower: int | None, upper: str 
 @env.command()
 @_named
 @click.argument("partner", callback=_name)
-@click.option("--withdraw", is_flag=True, help="Withdraw the consent; what is coordinated parts after the notice.")
+@click.option("--withdraw", is_flag=True, help="Withdraw the consent; the two separate after the notice.")
 @change_options
 @output_option
 def consent(line: ControllerConnection, name: str, partner: str, withdraw: bool) -> None:
-    """Consent that an environment shares its units with PARTNER; of two owners both must."""
+    """Allow an environment to share its units with PARTNER. Both owners must consent.
+
+    \b
+    Example:
+      trimtab env consent night front
+    """
     request = line.new_id()
     with line:
         note = _ask(line, ConsentEnvironment(request, name, partner, not withdraw))
@@ -282,7 +344,7 @@ def consent(line: ControllerConnection, name: str, partner: str, withdraw: bool)
 
 
 def _ask(line: ControllerConnection, request: Request) -> str:
-    """What there is to know beside that it was done. Raises what `ControllerConnection.ask` does."""
+    """Send a request and return the details of its confirmation. Raises the errors of `ControllerConnection.ask`."""
     (reply,) = line.ask_all([request])
     if not reply.done:
         raise Refused(reply.code, reply.detail)
@@ -306,36 +368,34 @@ def _carry_out(
         note = _ask(line, request(request_id))
         row = None if wait_s is None else _wait_for(line, name, target, wait_s)
     values = {"done": True, "request": request_id, "note": note}
-    taken = f"environment {name} is {'' if row else 'to be '}{target.value}"
+    taken = f"environment {name} {'is' if row else 'will be'} {target.value}"
     emit(values if row is None else values | {"environment": row}, lambda: _noted(taken, note))
 
 
 def _wait_for(line: ControllerConnection, name: str, target: EnvironmentState, wait_s: float) -> dict[str, Any]:
-    """The environment once it is in that state; NotYet when it is not in time, or when something else is wanted."""
-    until_s = line.now_s + wait_s
-    told = ""
-    while True:
-        row = _look(line, name, target)
-        if row["state"] == target:
-            return row
-        if row["wanted"] != target:
-            raise NotYet(
-                f"environment {name} is {row['state']} and to be {row['wanted']}: somebody asked for that since"
-            )
-        now = f"environment {name} is {row['state']}, to be {target}" + (f": {row['detail']}" if row["detail"] else "")
-        if now != told:
-            say(now)
-            told = now
-        left_s = until_s - line.now_s
-        if left_s <= 0.0:
-            raise NotYet(
-                f"environment {name} is {row['state']} after {shown('wait_s', wait_s)}; it is on its way to {target}"
-            )
-        line.sleep(min(LOOK_S, left_s))
+    """Wait for the environment to reach that state and return it; NotYet after `wait_s`, or if another state is
+    requested."""
+    row: dict[str, Any] = {}
+
+    def look() -> Look:
+        row.update(_look(line, name, target))
+        state, wanted, detail = row["state"], row["wanted"], row["detail"]
+        ended = f"is {state} and will be {wanted}: another request asked for that" if wanted != target else ""
+        text = f"is {state}, requested {target}" + (f": {detail}" if detail else "")
+        return Look(text if state != target else "", state == target, "" if state == target else ended)
+
+    subject = f"environment {name}"
+    goes_on = f"stopped waiting; the request continues: trimtab env show {name}"
+    found = wait_for_all(line, {subject: look}, wait_s, goes_on)[subject]
+    if found.ended:
+        raise NotYet(f"{subject} {found.ended}")
+    if not found.done:
+        raise NotYet(f"{subject} is {row.get('state', 'unknown')} after {shown('wait_s', wait_s)}, not yet {target}")
+    return row
 
 
 def _look(line: ControllerConnection, name: str, target: EnvironmentState) -> dict[str, Any]:
-    """What the controller says of it; one that is not known any more is destroyed."""
+    """Return the controller's view of an environment; an unknown one counts as destroyed if that is the target."""
     try:
         found = inner(line.ask(Query(line.new_id(), "environment", name)), "environment")
     except Refused as error:

@@ -1,4 +1,4 @@
-"""`trimtab events`: what happens, as it happens, and what has happened."""
+"""`trimtab events`: past events from the store, new ones from the bus."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from datetime import timedelta
 from itertools import islice
+from pathlib import Path
 
 import click
 
@@ -25,22 +26,33 @@ from shared.protocol.messages import Happened
 
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 PAST_MAX = 100_000  # events of the store that are printed
+LAST = 20  # events that are printed without any option
 
 
 @click.command()
-@click.option("--follow", is_flag=True, help="Go on with what happens from now on, until interrupted.")
-@click.option("--since", metavar="TIME", help="What happened since: 90s, 15m, 2h, 3d, 1w, or a time with an offset.")
-@click.option("--count", type=Whole(1), help="End after so many events.")
+@click.option("--follow", is_flag=True, help="Print new events until interrupted.")
+@click.option(
+    "--since", metavar="TIME", help="Print events since then: 90s, 15m, 2h, 3d, 1w, or a time with an offset."
+)
+@click.option(
+    "--count",
+    type=Whole(1),
+    help=f"With --since or --follow: stop after so many events. Else: print the last so many.  [default: {LAST}]",
+)
 @click.option(
     "--store",
     "store_url",
     metavar="URL",
     envvar=URL_VARIABLE,
     callback=without_password,
-    help=f"Of --since: the store to read; a URL with a password only as the variable {URL_VARIABLE}.",
+    help=f"Read past events from this store. Pass a URL with a password in {URL_VARIABLE} only.",
 )
 @click.option(
-    "--controller", default=CONFIG, show_default=True, metavar="FILE", help="Of --since: whose store to read."
+    "--controller",
+    default=CONFIG,
+    show_default=True,
+    metavar="FILE",
+    help="Read past events from the store that this controller's configuration names.",
 )
 @bus_options
 @output_option
@@ -52,15 +64,17 @@ def events(
     store_url: str | None,
     controller: str,
 ) -> None:
-    """Print what happens, one event per line, and what has happened.
+    """Print events, one per line: the last 20, those since a time, or new ones.
 
-    The past is in the controller's store, so `--since` is for a machine that can read it. With `--output json` one JSON
-    object per line.
+    Past events come from the controller's store, so only a machine that can read the store can print them. New events
+    come over the bus. With `--output json` every line is a JSON object.
+
+    \b
+    Example:
+      trimtab events --since 1h --follow
     """
-    if not follow and since is None:
-        raise click.UsageError("say --follow for what happens from now on, --since TIME for what happened, or both")
     try:
-        for happened in islice(_told(line, follow, since, store_url, controller), count):
+        for happened in islice(_told(line, follow, since, count, (store_url, controller)), count):
             as_json = json.dumps(asdict(happened), allow_nan=False) if wants_json() else ""
             put((as_json or events_line(happened)) + "\n")
     except KeyboardInterrupt:
@@ -68,16 +82,28 @@ def events(
 
 
 def _told(
-    line: ControllerConnection, follow: bool, since: str | None, store_url: str | None, controller: str
+    line: ControllerConnection, follow: bool, since: str | None, count: int | None, store: tuple[str | None, str]
 ) -> Iterator[Happened]:
     if since is not None:
-        with opened_history(controller, store_url, None) as reader:
-            rows = reader.events(_since_s(since), math.inf, limit=PAST_MAX)
-        for row in reversed(rows):
-            yield Happened(row.at_s, row.what, row.subject, row.term, row.detail)
+        yield from _past(store, _since_s(since), PAST_MAX)
+    elif not follow:
+        yield from _past(store, 0.0, count or LAST)
     if follow:
         with line:
             yield from line.follow()
+
+
+def _past(store: tuple[str | None, str], from_s: float, limit: int) -> Iterator[Happened]:
+    """Yield the last events of a store (its URL, else its controller's file) from `from_s` on, oldest first. Raises
+    InvalidInput."""
+    url, controller = store
+    if not url and not Path(controller).exists():
+        expected = "the controller's file, or --store URL; `trimtab events --follow` needs neither"
+        raise InvalidInput(Problem("--controller", f"{controller} does not exist", expected))
+    with opened_history(controller, url, None) as reader:
+        rows = reader.events(from_s, math.inf, limit=limit)
+    for row in reversed(rows):
+        yield Happened(row.at_s, row.what, row.subject, row.term, row.detail)
 
 
 def _since_s(text: str) -> float:
@@ -93,6 +119,6 @@ def _since_s(text: str) -> float:
 
 
 def events_line(happened: Happened) -> str:
-    """An event as people read it, in one line."""
+    """Return an event in one line for people."""
     detail = f"  {happened.detail}" if happened.detail else ""
     return one_line(f"{time_text(happened.at_s)}  {happened.what}  {happened.subject}{detail}")

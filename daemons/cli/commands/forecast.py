@@ -1,4 +1,4 @@
-"""`trimtab forecast`: what is expected of deadline windows, and how their promises stand."""
+"""`trimtab forecast`: what is expected of deadline windows, and the chance that they miss their deadlines."""
 
 from __future__ import annotations
 
@@ -6,12 +6,13 @@ from collections.abc import Mapping
 from typing import Any
 
 import click
-from rich.console import Group, RenderableType
+from rich.console import RenderableType
 
 from daemons.cli.asking import limit_option, view
 from daemons.cli.connection import ControllerConnection, bus_options
 from daemons.cli.output import emit, output_option
 from daemons.cli.render import listing, record, rows_of
+from daemons.cli.tables import stacked
 
 BREACHES = ("nodes", "breach")
 PRICES = ("from_at_s", "per_kwh", "added", "known", "currency")
@@ -24,7 +25,14 @@ PRICES_SHOWN = 24
 @bus_options
 @output_option
 def forecast(line: ControllerConnection, window: str, limit: int) -> None:
-    """Show deadline windows: jobs now and to come, how long they take, and the chance to miss the deadline."""
+    """Show deadline windows: jobs now and expected, run times, and the chance to miss the deadline.
+
+    With WINDOW show that one only.
+
+    \b
+    Example:
+      trimtab forecast night
+    """
     data = view(line, "forecast", window, limit)
     emit(data, lambda: _for_people(data))
 
@@ -35,7 +43,7 @@ def _for_people(data: Mapping[str, Any]) -> RenderableType:
         return listing("windows", (), ())
     shown = [_window(row) for row in windows]
     prices = rows_of(data, "prices")[:PRICES_SHOWN]
-    return Group(*shown, listing("prices", prices, PRICES)) if prices else Group(*shown)
+    return stacked(*shown, listing("prices", prices, PRICES)) if prices else stacked(*shown)
 
 
 def _window(row: Mapping[str, Any]) -> RenderableType:
@@ -46,4 +54,4 @@ def _window(row: Mapping[str, Any]) -> RenderableType:
     plain["arrivals"] = {key: value for key, value in (row.get("arrivals") or {}).items() if key != "slots"}
     plain["confidence"] = f"{row.get('confidence')}"
     table = record(f"window {row.get('name')}", local | plain)
-    return Group(table, listing("chance to miss the deadline", breaches, BREACHES)) if breaches else table
+    return stacked(table, listing("chance to miss the deadline", breaches, BREACHES)) if breaches else table

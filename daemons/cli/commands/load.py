@@ -13,7 +13,7 @@ from rich.text import Text
 from daemons.cli.asking import name_option
 from daemons.cli.connection import ControllerConnection, bus_options
 from daemons.cli.numbers import Number, Whole
-from daemons.cli.output import REFUSED, emit, output_option, say
+from daemons.cli.output import REFUSED, emit, output_option, say, say_hints
 from daemons.manifests.load import LoadFile, draw, job_of, read_load
 from daemons.models.load import DrawnJobs
 from shared.protocol.messages import Reply
@@ -35,23 +35,27 @@ class _Tally:
 
 @click.command()
 @click.argument("profile", type=click.Path(path_type=Path))
-@click.option("--seed", type=Whole(0), default=0, show_default=True, help="Another seed, other jobs.")
+@click.option("--seed", type=Whole(0), default=0, show_default=True, help="Seed of the jobs.")
 @click.option(
     "--speed",
     type=Number(0.0, SPEED_MAX, above=True),
     default=1.0,
     show_default=True,
-    help="So many times faster than the profile says; jobs take as long as ever.",
+    help="Submit this many times faster than the profile says; run times stay.",
 )
 @name_option
-@click.option("--dry-run", is_flag=True, help="Only say what would be submitted; nothing is sent.")
+@click.option("--dry-run", is_flag=True, help="Show what would be submitted; send nothing.")
 @bus_options
 @output_option
 def load(line: ControllerConnection, profile: Path, seed: int, speed: float, name: str, dry_run: bool) -> None:
-    """Submit jobs as they arrive by a profile (examples/load.toml), until all are submitted or you interrupt it.
+    """Submit jobs that arrive by PROFILE (examples/load.toml), until all are submitted or you interrupt it.
 
-    The same profile and seed bring the same jobs under the same names: what has been submitted already is not
+    The same profile and seed produce the same jobs under the same names. Jobs that were submitted before are not
     submitted again.
+
+    \b
+    Example:
+      trimtab load examples/load.toml --speed 10
     """
     file = read_load(profile)
     drawn = draw(file, seed, str(profile))
@@ -63,6 +67,7 @@ def load(line: ControllerConnection, profile: Path, seed: int, speed: float, nam
     emit(values, lambda: _for_people(values, dry_run))
     for each in tally.refused[:REFUSALS_SHOWN_MAX]:
         say(f"error: {each['name']}: {each['code']}: {each['detail']}")
+    say_hints(*(each["code"] for each in tally.refused))
     if tally.refused:
         click.get_current_context().exit(REFUSED)
 

@@ -1,20 +1,24 @@
-"""`trimtab notifications`: what is told to people and programs, and what could not be."""
+"""`trimtab notifications`: messages to people and programs, those that failed, and tests of channels."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import click
-from rich.console import Group, RenderableType
+from rich.console import RenderableType
 
 from daemons.cli.asking import limit_option, tell_each, view
 from daemons.cli.connection import ControllerConnection, bus_options, change_options
 from daemons.cli.output import REFUSED, CommandGroup, emit, output_option, say
 from daemons.cli.render import listing, rows_of
+from daemons.cli.tables import stacked
+from daemons.cli.watching import watch_option
 from daemons.values.records.notifications import NoticeState, trial_id
 from shared.protocol.operator_messages import DropNotification, Query, RetryNotification, TryChannel
 
 COLUMNS = ("id", "at_s", "channel", "what", "subject", "detail", "state", "tries", "next_at_s", "error")
+LEAST = ("next_at_s", "tries", "detail", "at_s")
+CHANNEL_LEAST = ("kind", "arrived_at_s")
 CHANNEL_COLUMNS = ("name", "kind", "waiting", "dead", "dropped", "arrived_at_s", "error")
 ROWS_MAX = 10_000
 LOOK_S = 0.5
@@ -23,23 +27,29 @@ WAIT_S = 60.0  # a test that has not ended by then waits for a channel that is b
 
 @click.group(cls=CommandGroup)
 def notifications() -> None:
-    """Show what is told over channels; try again or drop what could not be; try a channel."""
+    """Show notifications; retry or drop them; test channels."""
 
 
 @notifications.command("list")
-@click.option("--dead", is_flag=True, help="Only what was given up.")
+@click.option("--dead", is_flag=True, help="Show only notifications that were given up.")
 @limit_option
 @bus_options
+@watch_option
 @output_option
 def list_notifications(line: ControllerConnection, dead: bool, limit: int) -> None:
-    """Show the channels, and notifications: all that wait or were given up, the last of the others."""
+    """Show the channels and their notifications: all that wait or were given up, and the last of the others.
+
+    \b
+    Example:
+      trimtab notifications list --dead
+    """
     data = view(line, "notifications", NoticeState.DEAD.value if dead else "", limit)
     emit(data, lambda: _tables(data))
 
 
 def _tables(data: dict[str, Any]) -> RenderableType:
-    channels = listing("channels", rows_of(data, "channels"), CHANNEL_COLUMNS)
-    return Group(channels, listing("notifications", rows_of(data, "notifications"), COLUMNS))
+    channels = listing("channels", rows_of(data, "channels"), CHANNEL_COLUMNS, CHANNEL_LEAST)
+    return stacked(channels, listing("notifications", rows_of(data, "notifications"), COLUMNS, LEAST))
 
 
 _ids = click.argument("ids", metavar="ID...", nargs=-1)
@@ -47,26 +57,36 @@ _ids = click.argument("ids", metavar="ID...", nargs=-1)
 
 @notifications.command()
 @_ids
-@click.option("--all", "every", is_flag=True, help="All that were given up.")
+@click.option("--all", "every", is_flag=True, help="Every notification that was given up.")
 @change_options
 @output_option
 def retry(line: ControllerConnection, ids: tuple[str, ...], every: bool) -> None:
-    """Try notifications again, now and as if for the first time."""
-    tell_each(line, _wanted(line, ids, every), RetryNotification, "{} is tried again")
+    """Send notifications again now, with all attempts left.
+
+    \b
+    Example:
+      trimtab notifications retry --all
+    """
+    tell_each(line, _wanted(line, ids, every), RetryNotification, "{} will be sent again")
 
 
 @notifications.command()
 @_ids
-@click.option("--all", "every", is_flag=True, help="All that were given up.")
+@click.option("--all", "every", is_flag=True, help="Every notification that was given up.")
 @change_options
 @output_option
 def drop(line: ControllerConnection, ids: tuple[str, ...], every: bool) -> None:
-    """Try notifications no more, and show them as given up no more."""
+    """Drop notifications: send them no more, and list them as given up no more.
+
+    \b
+    Example:
+      trimtab notifications drop --all
+    """
     tell_each(line, _wanted(line, ids, every), DropNotification, "{} is dropped")
 
 
 def _wanted(line: ControllerConnection, ids: tuple[str, ...], every: bool) -> list[str]:
-    """What was named, or one name for each message that was given up."""
+    """Return the given names, or one name for each message that was given up."""
     if bool(ids) == every:
         raise click.UsageError("name notifications, or give --all")
     if ids:
@@ -80,13 +100,18 @@ def _wanted(line: ControllerConnection, ids: tuple[str, ...], every: bool) -> li
 @change_options
 @output_option
 def test(line: ControllerConnection, channel: str) -> None:
-    """Send a message over a channel, once, and say whether it has arrived. Exit status 1 when it has not."""
+    """Send one message over a channel and print whether it arrived. Exit status 1 when it did not.
+
+    \b
+    Example:
+      trimtab notifications test pager
+    """
     request = line.new_id()
     with line:
         line.ask(TryChannel(request, channel))
         row = _fate(line, trial_id(request))
     done = row.get("state") == NoticeState.SENT.value
-    error = str(row.get("error") or "") or ("" if done else f"not sent within {WAIT_S:g} s: it waits")
+    error = str(row.get("error") or "") or ("" if done else f"not sent within {WAIT_S:g} s; it still waits")
     emit({"done": done, "channel": channel, "error": error}, lambda: _words(channel, done, error))
     if not done:
         say(f"error: {error}")
@@ -95,12 +120,12 @@ def test(line: ControllerConnection, channel: str) -> None:
 
 def _words(channel: str, done: bool, error: str) -> str:
     if not done:
-        return f"the message over {channel} has not arrived"
-    return f"the message over {channel} has arrived" + (f"; {error}" if error else "")
+        return f"the message over {channel} did not arrive"
+    return f"the message over {channel} arrived" + (f"; {error}" if error else "")
 
 
 def _fate(line: ControllerConnection, message: str) -> dict[str, Any]:
-    """The row of a message once it waits no more, or after `WAIT_S`."""
+    """Return the row of a message once it no longer waits, or after `WAIT_S`."""
     until_s = line.now_s + WAIT_S
     while True:
         data = line.ask(Query(line.new_id(), "notifications", "", ROWS_MAX))

@@ -1,4 +1,4 @@
-"""`trimtab profile`: learn and show how jobs load nodes, and how fast nodes are."""
+"""`trimtab profile`: measure and show how jobs use nodes, and how fast nodes are."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import click
-from rich.console import Group, RenderableType
+from rich.console import RenderableType
 from rich.text import Text
 
 from daemons.cli.asking import limit_option, view
@@ -16,6 +16,8 @@ from daemons.cli.connection import ControllerConnection, NoAnswer, bus_options, 
 from daemons.cli.numbers import Number, Whole
 from daemons.cli.output import REFUSED, CommandGroup, emit, output_option, say
 from daemons.cli.render import listing, rows_of
+from daemons.cli.tables import stacked
+from daemons.cli.watching import watch_option
 from daemons.manifests.job import read_job
 from shared.protocol.operator_messages import ProfileNode, Query, SubmitJob
 from shared.values.actions import ActionKind
@@ -38,6 +40,7 @@ PROFILES = (
     "converted_from",
     "drifted_at_s",
 )
+LEAST = ("converted_from", "half_width", "age_s", "source")
 NODE_TYPES = ("node_type", "units_per_s", "servers", "runs", "age_s")
 OPERATIONS = ("kind", "fixed_s", "s_per_mib", "measured", "median_mib", "median_s", "expected_s")
 RUNS = ("node", "standard", "copies", "run_s", "job", "ended_at_s", "ok", "detail")
@@ -45,16 +48,22 @@ RUNS = ("node", "standard", "copies", "run_s", "job", "ended_at_s", "ok", "detai
 
 @click.group(cls=CommandGroup)
 def profile() -> None:
-    """Learn and show how jobs load nodes."""
+    """Measure and show how jobs use nodes."""
 
 
 @profile.command()
 @click.argument("class_", metavar="[CLASS]", default="")
 @limit_option
 @bus_options
+@watch_option
 @output_option
 def show(line: ControllerConnection, class_: str, limit: int) -> None:
-    """Show how jobs of the classes that begin with CLASS load nodes of each type, and how fast these are."""
+    """Show the resource profiles of job classes whose names start with CLASS, and the throughput of node types.
+
+    \b
+    Example:
+      trimtab profile show render
+    """
     data = view(line, "profiles", class_, limit)
     emit(data, lambda: _shown(data))
 
@@ -63,65 +72,78 @@ def show(line: ControllerConnection, class_: str, limit: int) -> None:
 @bus_options
 @output_option
 def operations(line: ControllerConnection) -> None:
-    """Show how long starting, suspending, resuming and migrating VMs takes: as counted with, and as measured."""
+    """Show how long starting, suspending, resuming and migrating VMs takes: expected and measured.
+
+    \b
+    Example:
+      trimtab profile operations
+    """
     data = view(line, "operations", "", len(ActionKind))
     emit(data, lambda: listing("operations", rows_of(data, "operations"), OPERATIONS))
 
 
 def _shown(data: Mapping[str, Any]) -> RenderableType:
-    return Group(
-        listing("profiles", rows_of(data, "profiles"), PROFILES),
+    return stacked(
+        listing("profiles", rows_of(data, "profiles"), PROFILES, LEAST),
         listing("node types", rows_of(data, "node_types"), NODE_TYPES),
-        listing("standard jobs", rows_of(data, "runs"), RUNS),
+        listing("calibration benchmarks", rows_of(data, "runs"), RUNS),
     )
 
 
 @profile.command()
 @click.argument("what", metavar="NODE|FILE")
 @click.option(
-    "--standard", type=click.Choice([each.value for each in StandardJob]), help="Run this standard job on the node."
+    "--standard",
+    type=click.Choice([each.value for each in StandardJob]),
+    help="Run this calibration benchmark on the node.",
 )
 @click.option(
     "--seconds",
     type=Number(0.1, STANDARD_RUN_S_MAX),
     default=20.0,
     show_default=True,
-    help="How long the standard job runs.",
+    help="Run the benchmark this many seconds.",
 )
 @click.option(
     "--copies",
     type=Whole(1, STANDARD_COPIES_MAX),
     default=None,
-    help="So many side by side; of a job's file 1, then 2, up to so many.",
+    help="Run this many copies side by side; of a job file 1, then 2, up to this many.",
 )
-@click.option("--job", default="", help="The job on the node that the standard job runs beside.")
-@click.option("--node", default="", help="The node on which copies of the job in the file run.")
-@click.option("--class", "class_", default="", help="The class of the copies, in place of the one in the file.")
+@click.option("--job", default="", help="Job on the node beside which the benchmark runs.")
+@click.option("--node", default="", help="Node for the copies of the job in the file.")
+@click.option("--class", "class_", default="", help="Class of the copies, instead of the one in the file.")
 @change_options
 @output_option
 def run(line: ControllerConnection, what: str, standard: str | None, **options: Any) -> None:
-    """Run a standard job on NODE, or submit copies of the job that FILE describes to a node."""
+    """Run a calibration benchmark on NODE, or submit copies of the job in FILE to a node.
+
+    \b
+    Example:
+      trimtab profile run n1 --standard io
+      trimtab profile run job.toml --node n1 --copies 3
+    """
     if standard is not None:
         _unused(options, "node", "class_")
         _run_standard(line, what, StandardJob(standard), options)
         return
     _unused(options, "job")
     if not options["node"]:
-        raise click.UsageError("--standard is missing, or --node for copies of the job in a file.")
+        raise click.UsageError("Give --standard, or --node for copies of the job in a file.")
     _run_copies(line, Path(what), options["node"], options["copies"] or 3, options["class_"])
 
 
 def _unused(options: Mapping[str, Any], *names: str) -> None:
     given = ["--" + name.rstrip("_") for name in names if options[name]]
     if given:
-        raise click.UsageError(f"{given[0]} does not go with what is asked for.")
+        raise click.UsageError(f"{given[0]} cannot be used here.")
 
 
 # --- standard jobs ---------------------------------------------------------------------------------------------------
 
 
 def _run_standard(line: ControllerConnection, node: str, job: StandardJob, options: Mapping[str, Any]) -> None:
-    """Have it run and wait for what it told; exit status 1 where it told nothing."""
+    """Run the standard job and wait for its result; exit status 1 if it reports none."""
     check_name("NODE", node)
     wanted = StandardRun(job, options["seconds"], options["copies"] or 1)
     request = line.new_id()
@@ -135,17 +157,17 @@ def _run_standard(line: ControllerConnection, node: str, job: StandardJob, optio
 
 
 def _wait_for(line: ControllerConnection, request: str, limit_s: float) -> dict[str, Any]:
-    """The run of a request once it is over. NoAnswer when it is not in time."""
+    """Return the run of a request once it is over. NoAnswer if that takes too long."""
     until_s = line.now_s + limit_s
     while line.now_s < until_s:
         data = line.ask(Query(line.new_id(), "profiles"))
         found = [row for row in rows_of(data, "runs") if row["request"] == request]
         if not found:
-            raise NoAnswer(f"the controller does not know of {request} any more: another one leads; ask anew")
+            raise NoAnswer(f"the controller no longer knows {request}: another one leads; repeat the command")
         if found[0]["ended_at_s"] is not None:
             return dict(found[0])
         line.sleep(LOOK_S)
-    raise NoAnswer(f"nothing was heard of the standard job within {limit_s:g} s; `trimtab profile show` tells more")
+    raise NoAnswer(f"the benchmark sent no result within {limit_s:g} s; see `trimtab profile show`")
 
 
 # --- copies ----------------------------------------------------------------------------------------------------------
@@ -169,12 +191,10 @@ def _run_copies(line: ControllerConnection, file: Path, node: str, most: int, cl
     names = [[each.name for each in batch] for batch in batches]
     emit(
         {"done": True, "node": node, "class": job_class, "batches": names},
-        lambda: Group(
-            Text(
-                f"{len(requests)} jobs of class {job_class} are submitted to {node}, each batch after the one before:"
-            ),
+        lambda: stacked(
+            Text(f"{len(requests)} jobs of class {job_class} are submitted to {node}, one batch after the other:"),
             *(Text("  " + ", ".join(batch)) for batch in names),
-            Text("keep all else off the node until they are done; `trimtab profile show` then has their profile"),
+            Text("keep other VMs off the node until they end; then `trimtab profile show` has their profile"),
         ),
     )
 
@@ -183,7 +203,7 @@ def copies_of(job: Job, node: str, most: int, job_class: str) -> list[list[Job]]
     """Batches of 1, 2, ... `most` copies of a job of one instance, pinned to a node, each after the batch before."""
     batches: list[list[Job]] = []
     for count in range(1, most + 1):
-        after = tuple(each.name for each in batches[-1]) if batches else job.after
+        after = tuple(each.name for each in batches[-1]) if batches else job.depends_on
         batches.append(
             [
                 replace(
@@ -191,9 +211,11 @@ def copies_of(job: Job, node: str, most: int, job_class: str) -> list[list[Job]]
                     name=f"{job.name}-{count}-{copy}",
                     instances=1,
                     job_class=job_class,
-                    after=after,
+                    depends_on=after,
                     goal_s=None,
-                    rules=replace(job.rules, pin=(node,), forbid=(), together="", apart=""),
+                    rules=replace(
+                        job.rules, node_affinity=(node,), node_anti_affinity=(), affinity="", anti_affinity=""
+                    ),
                 )
                 for copy in range(1, count + 1)
             ]

@@ -1,4 +1,4 @@
-"""`trimtab report`: what the cluster did in a span of time, on the terminal, as JSON, or as one HTML file."""
+"""`trimtab report`: service, cost and decisions of a span of time, on the terminal, as JSON, or as one HTML file."""
 
 from __future__ import annotations
 
@@ -6,11 +6,12 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import click
-from rich.console import Group, RenderableType
+from rich.console import RenderableType
 from rich.table import Table as RichTable
 
 from daemons.cli.history_options import check_span, history_options, moment
 from daemons.cli.output import emit, output_option
+from daemons.cli.tables import Fitted, stacked
 from daemons.report.charts import Table, cell_text
 from daemons.report.cluster_report import cluster_report
 from daemons.report.html import html
@@ -26,21 +27,25 @@ ROWS_ON_TERMINAL = 12
 
 
 @click.command()
-@click.option("--from", "from_time", default="-7d", show_default=True, metavar="TIME", help="From when on.")
-@click.option("--to", "to_time", default="now", show_default=True, metavar="TIME", help="Until when.")
-@click.option("--zone", default="UTC", show_default=True, help="The time zone in which times are told.")
+@click.option("--from", "from_time", default="-7d", show_default=True, metavar="TIME", help="Start of the span.")
+@click.option("--to", "to_time", default="now", show_default=True, metavar="TIME", help="End of the span.")
+@click.option("--zone", default="UTC", show_default=True, help="Time zone of the printed times.")
 @click.option(
     "--html",
     "file",
     type=click.Path(dir_okay=False, path_type=Path),
-    help="Write the report with charts into FILE, which needs no other.",
+    help="Also write the report with charts as one self-contained HTML file.",
 )
 @history_options
 @output_option
 def report(reader: Reading, from_time: str, to_time: str, zone: str, file: Path | None) -> None:
-    """Show how workloads fared, what it cost, what was decided and done, from the controller's store.
+    """Report service, cost and decisions over a span of time, from the controller's store.
 
     TIME is ISO 8601 with an offset, seconds since the epoch, `now`, or how long ago: -7d, -12h, -30m, -2w.
+
+    \b
+    Example:
+      trimtab report --from -30d --html report.html
     """
     now_s = SystemClock().now_s()
     from_s, to_s = (_time(where, text, now_s) for where, text in (("--from", from_time), ("--to", to_time)))
@@ -76,7 +81,7 @@ def _for_people(found: Report, file: Path | None) -> RenderableType:
     shown += _tables(table for section in found.sections for table in section.tables)
     if file is not None:
         shown.append(f"written: {file}")
-    return Group(*shown)
+    return stacked(*shown)
 
 
 def _tables(tables: Iterable[Table]) -> list[RenderableType]:
@@ -84,10 +89,8 @@ def _tables(tables: Iterable[Table]) -> list[RenderableType]:
     for table in tables:
         if not table.rows:
             continue
-        rich = RichTable(*(name for name in table.columns), title=table.caption)
-        for row in table.rows[:ROWS_ON_TERMINAL]:
-            rich.add_row(*(cell_text(cell) for cell in row))
-        shown.append(rich)
+        rows = [[cell_text(cell) for cell in row] for row in table.rows[:ROWS_ON_TERMINAL]]
+        shown.append(Fitted(table.caption, table.columns, rows))
         if len(table.rows) > ROWS_ON_TERMINAL:
             shown.append(f"{len(table.rows) - ROWS_ON_TERMINAL:,} more rows: --html or --output json has them")
     return shown

@@ -1,4 +1,4 @@
-"""`trimtab snapshot`: what a decision sees, kept in a file, and the decision computed from it again."""
+"""`trimtab snapshot`: the input of a decision, kept in a file, and the decision computed from it again."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ DISTRIBUTION = "trimtab"
 
 @click.group(cls=CommandGroup)
 def snapshot() -> None:
-    """Save what a decision sees, and decide on it again."""
+    """Save the input of a decision, and decide on it again."""
 
 
 snapshot.add_command(replay)
@@ -49,7 +49,12 @@ snapshot.add_command(replay)
 @bus_options
 @output_option
 def save(line: ControllerConnection, file: Path) -> None:
-    """Write what would be decided on now into the new FILE: nodes, workloads, policies, parameters, states."""
+    """Write the input of a decision made now into the new FILE: nodes, workloads, policies, parameters, states.
+
+    \b
+    Example:
+      trimtab snapshot save now.snapshot
+    """
     check_writable(str(file), file, new=True)
     with line:
         first = dict(line.ask(Query(line.new_id(), "snapshot")))
@@ -63,23 +68,28 @@ def save(line: ControllerConnection, file: Path) -> None:
 
 
 def _more(line: ControllerConnection, first: dict[str, Any]) -> Iterator[str]:
-    """What the pages after the first hold."""
+    """Yield the parts on the pages after the first."""
     for number in range(1, first["pages"]):
         yield from line.ask(Query(line.new_id(), "snapshot", f"{first['id']}.{number}"))["parts"]
 
 
 @snapshot.command()
 @click.argument("file", type=click.Path(path_type=Path))
-@click.option("--policy", help="Another placement policy than the one that was asked, with its own defaults.")
+@click.option("--policy", help="Use this placement policy, with its defaults, instead of the saved one.")
 @limit_option
 @output_option
 def decide(file: Path, policy: str | None, limit: int) -> None:
-    """Compute the decision on what FILE holds, as the controller did or would; nothing is carried out."""
+    """Compute the decision on the input in FILE, as the controller would; change nothing.
+
+    \b
+    Example:
+      trimtab snapshot decide now.snapshot --policy edf
+    """
     saved = from_bytes(read_bytes(file, "a file of `trimtab snapshot save`", BYTES_MAX), str(file))
     program = metadata.version(DISTRIBUTION)
     if saved.header.get("program") != program:
         by = saved.header.get("program")
-        say(f"note: saved by version {by} of the program, this is {program}: it may decide otherwise")
+        say(f"note: saved by version {by} of the program, this is {program}: decisions may differ")
     request = saved.request
     if policy is not None:
         request = replace(request, placement=PolicyChoice(policy), placement_state=None)
@@ -93,7 +103,7 @@ def decide(file: Path, policy: str | None, limit: int) -> None:
 
 
 def _values(request: DecideRequest, outcome: DecideOutcome, limit: int) -> dict[str, Any]:
-    """The keys of the answer of a dry run, but for the steps: these depend on more than a decision sees."""
+    """Return the answer of a dry run without its steps, which depend on more than a decision sees."""
     placed = outcome.placement
     changes, refusals = tuple(placed.changes), tuple(placed.refusals)
     name, now_s = request.placement.name, request.snapshot.now_s
@@ -130,7 +140,7 @@ def _values(request: DecideRequest, outcome: DecideOutcome, limit: int) -> dict[
 
 
 def _bounded(value: float | None) -> float | None:
-    """What JSON can hold: without any CPU for jobs there is no bound below."""
+    """Return the value if JSON can hold it, else None: without any CPU for jobs there is no lower bound."""
     return value if value is not None and math.isfinite(value) else None
 
 

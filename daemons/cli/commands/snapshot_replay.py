@@ -9,12 +9,12 @@ from importlib import metadata
 from typing import Any
 
 import click
-from rich.console import Group, RenderableType
-from rich.table import Table
+from rich.console import RenderableType
 from rich.text import Text
 
 from daemons.cli.history_options import check_span, history_options, span_options
 from daemons.cli.output import REFUSED, emit, output_option, say
+from daemons.cli.tables import Fitted, stacked
 from daemons.decision import pipeline as deciding
 from daemons.decision.overrides import Alteration, alteration, altered
 from daemons.decision.packing import DISTRIBUTION
@@ -34,24 +34,24 @@ Tell = Callable[[dict[str, Any]], None]
 
 
 def other_options(command: Command) -> Command:
-    """Give a command the options that say what is to be other than recorded."""
+    """Add to a command the options that override recorded settings."""
     for option in (
         click.option(
             "--set",
             "values",
             multiple=True,
             metavar="SECTION.KEY=VALUE",
-            help="Another value; may be given repeatedly.",
+            help="Use this value instead; repeatable.",
         ),
-        click.option("--provisioning", help="Another provisioning policy than recorded."),
-        click.option("--placement", help="Another placement policy than recorded."),
+        click.option("--provisioning", help="Use this provisioning policy instead of the recorded one."),
+        click.option("--placement", help="Use this placement policy instead of the recorded one."),
     ):
         command = option(command)
     return command
 
 
 def progress_option(command: Command) -> Command:
-    """Give a command `--progress`; it is handed `tell`, which takes what a line of progress says."""
+    """Add `--progress` to a command, which receives `tell`, a function for the values of a progress line."""
     return click.option(
         "--progress",
         "tell",
@@ -59,7 +59,7 @@ def progress_option(command: Command) -> Command:
         default="none",
         show_default=True,
         callback=lambda _context, _option, value: _tell_json if value == "json" else _tell_nobody,
-        help="Say on standard error how far it is: a JSON object per line.",
+        help="Print progress on standard error: one JSON object per line.",
     )(command)
 
 
@@ -88,10 +88,14 @@ def replay(
     values: tuple[str, ...],
     tell: Tell,
 ) -> None:
-    """Compute every recorded decision of a span again, from exactly what it was computed from.
+    """Compute every recorded decision of a span again, from the recorded input.
 
-    As recorded, each must be the decision that was taken: whatever is not is listed, and the exit status is 1. With
-    another policy or value it is told what would have been decided, beside what was.
+    Without other options each must equal the recorded decision: those that differ are listed, and the exit status is 1.
+    With another policy or value the recorded and the new decisions are compared.
+
+    \b
+    Example:
+      trimtab snapshot replay --from 2026-11-01T00:00:00Z --to 2026-11-02T00:00:00Z --placement edf
     """
     check_span(from_s, to_s)
     other = alteration(placement, provisioning, values)
@@ -155,7 +159,7 @@ def compare_all(reader: Reading, from_s: float, to_s: float, other: Alteration, 
 
 
 def _kept(reader: Reading, number: int, found: ReplayComparison) -> Iterator[tuple[DecisionRecord, Saved]]:
-    """A decision and its snapshot, where both are whole."""
+    """Yield a decision and its snapshot, if both are intact."""
     body = reader.snapshot(number)
     if body is None:
         found.missing.append(number)
@@ -194,37 +198,37 @@ def _for_people(found: ReplayComparison, other: bool) -> RenderableType:
     parts: list[RenderableType] = [Text(_summary(found, other))]
     odd = found.programs - {metadata.version(DISTRIBUTION)}
     if odd:
-        parts.append(
-            Text(f"note: recorded by version {', '.join(sorted(odd))} of the program, which may decide otherwise")
-        )
+        parts.append(Text(f"note: recorded by version {', '.join(sorted(odd))} of the program: decisions may differ"))
     parts += [Text(f"decision {number}: {why}") for number, why in found.damaged.items()]
     parts.append(_totals(found) if other else _differences(found))
-    return Group(*parts)
+    return stacked(*parts)
 
 
 def _summary(found: ReplayComparison, other: bool) -> str:
-    missing = f"; of {len(found.missing)} nothing is kept to compute them from" if found.missing else ""
-    same = "would have done the same" if other else "exactly as recorded"
+    missing = f"; the input of {len(found.missing)} is no longer kept" if found.missing else ""
+    same = "would be the same" if other else "exactly as recorded"
     return f"{found.decisions} decisions, {found.replayed} computed again{missing}: {found.equal} {same}"
 
 
 def _differences(found: ReplayComparison) -> RenderableType:
     if not found.different:
         return Text("")
-    table = Table("decision", "at", "part", "of", "recorded", "replayed")
     times = {number: at_s for number, at_s, _, _ in found.rows}
-    for number, parts in list(found.different.items())[:SHOWN]:
-        for each in parts[:SHOWN]:
-            table.add_row(f"{number}", time_text(times[number]), each.part, each.subject, each.recorded, each.replayed)
-    return table
+    rows = [
+        [f"{number}", time_text(times[number]), each.part, each.subject, each.recorded, each.replayed]
+        for number, parts in list(found.different.items())[:SHOWN]
+        for each in parts[:SHOWN]
+    ]
+    return Fitted("differences", ("decision", "at", "part", "of", "recorded", "replayed"), rows, ("at", "part"))
 
 
-def _totals(found: ReplayComparison) -> Table:
+def _totals(found: ReplayComparison) -> RenderableType:
     before, after = found.before.to_json(), found.after.to_json()
-    table = Table("mean of the decisions", "recorded", "replayed")
-    for name in ("mean_utility", "min_utility", "level", "in_service", "cost"):
-        table.add_row(name.replace("_", " "), significant_text(before[name]), significant_text(after[name]))
-    for what in ("changes", "refusals"):
-        for name in sorted({*before[what], *after[what]}):
-            table.add_row(f"{what}: {name}", *(f"{side[what].get(name, 0)}" for side in (before, after)))
-    return table
+    names = ("mean_utility", "min_utility", "level", "in_service", "cost")
+    rows = [[name.replace("_", " "), significant_text(before[name]), significant_text(after[name])] for name in names]
+    rows += [
+        [f"{what}: {name}", *(f"{side[what].get(name, 0)}" for side in (before, after))]
+        for what in ("changes", "refusals")
+        for name in sorted({*before[what], *after[what]})
+    ]
+    return Fitted("", ("mean of the decisions", "recorded", "replayed"), rows)

@@ -13,7 +13,7 @@ import click
 
 from daemons.cli.numbers import Number
 from daemons.cli.output import CommandGroup, emit, output_option, two_columns
-from daemons.cli.secret_options import without_password
+from daemons.cli.secret_options import STORE_URL_VARIABLE, without_password
 from daemons.config.controller import ControllerConfig
 from daemons.store import Retention, SqlStore
 from shared.base.errors import InvalidInput, Problem
@@ -22,14 +22,14 @@ from shared.config.toml import load
 
 CONFIG = "/etc/trimtab/controller.toml"
 CREDSTORE = "/etc/credstore"  # where systemd looks for a unit's credentials
-URL_VARIABLE = "TRIMTAB_STORE_URL"
+URL_VARIABLE = STORE_URL_VARIABLE
 
 
 @click.group(cls=CommandGroup)
 def store() -> None:
     """Back up, restore, prune and upgrade the controller's store.
 
-    The store is the one that the controller's configuration names, or the one of a URL.
+    The store is the one that the controller's configuration names, or that of --url.
     """
 
 
@@ -38,18 +38,18 @@ def store_options(*url: str, metavar: str | None = None) -> Callable[[Callable[.
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
         for option in (
-            click.option("--config", default=CONFIG, show_default=True, help="The controller's configuration file."),
+            click.option("--config", default=CONFIG, show_default=True, help="Configuration file of the controller."),
             click.option(
                 *url,
                 envvar=URL_VARIABLE,
                 metavar=metavar,
                 callback=without_password,
-                help=f"The store itself; a URL with a password only as the variable {URL_VARIABLE}.",
+                help=f"URL of the store. Pass a URL with a password in {URL_VARIABLE} only.",
             ),
             click.option(
                 "--password-file",
                 metavar="FILE",
-                help="Where the store's password is, instead of where the configuration says.",
+                help="File with the store's password, instead of the one that the configuration names.",
             ),
         ):
             command = option(command)
@@ -92,8 +92,8 @@ def _opened(config: str, url: str | None, password_file: str | None) -> Iterator
 
 
 def whole_url(url: str, place: str) -> str:
-    """A store's URL with the password of a place ("": it is whole). Raises InvalidInput; for a credential that nobody
-    has passed to this process it says what to do by hand."""
+    """Return a store's URL with the password from `place` ("": the URL is complete). Raises InvalidInput; for a
+    credential that was not passed to this process, it names the manual alternative."""
     if is_absent(place):
         by_hand = f"as root: --password-file {CREDSTORE}/{place.removeprefix(CREDENTIAL)}"
         raise InvalidInput(Problem("store.password_file", f"is {place}, which only units are passed", by_hand))
@@ -104,9 +104,13 @@ def whole_url(url: str, place: str) -> str:
 @click.argument("file", type=click.Path(path_type=Path))
 @_store_options
 def backup(opened: _Opened, file: Path) -> None:
-    """Write everything that the store holds into the new FILE, while it is in use.
+    """Write all rows of the store into the new FILE. The controller may keep running.
 
-    FILE is a SQLite database, of a PostgreSQL store too, and can be restored into either.
+    FILE is a SQLite database, also for a PostgreSQL store, and can be restored into either.
+
+    \b
+    Example:
+      trimtab store backup controller-backup.db
     """
     counts = opened.store.backup(file)
     emit({"file": str(file), "rows": counts}, lambda: two_columns(f"{file}: rows", counts))
@@ -114,41 +118,51 @@ def backup(opened: _Opened, file: Path) -> None:
 
 @store.command()
 @click.argument("file", type=click.Path(path_type=Path))
-@click.option("--force", is_flag=True, help="Replace everything that the store holds.")
+@click.option("--force", is_flag=True, help="Replace all rows of a store that is not empty.")
 @_store_options
 def restore(opened: _Opened, file: Path, force: bool) -> None:
-    """Put the backup FILE into an empty store; the controller then only observes until it is told to act."""
+    """Restore the backup FILE into an empty store. The controller then only observes until `trimtab unpause`.
+
+    \b
+    Example:
+      trimtab store restore controller-backup.db
+    """
     restored = opened.store.restore(file, force)
     shown = {**restored.rows, "term": restored.term}
     emit({"rows": restored.rows, "term": restored.term}, lambda: two_columns(f"restored from {file}", shown))
 
 
 _snapshots_mib = click.option(
-    "--snapshots-mib", type=Number(0.0, 1e9), help="MiB of what decisions were computed from; 0: any number."
+    "--snapshots-mib", type=Number(0.0, 1e9), help="Keep this many MiB of inputs of decisions; 0: all."
 )
 
 
 def _days(name: str, what: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    return click.option(f"--{name.replace('_', '-')}-days", type=Number(0.0, 1e6), help=f"Days that {what}.")
+    return click.option(f"--{name.replace('_', '-')}-days", type=Number(0.0, 1e6), help=f"Keep {what} this many days.")
 
 
 @store.command()
-@_days("events", "events are kept")
-@_days("actions", "actions are kept")
-@_days("decisions", "decisions are kept; the newest always is")
-@_days("jobs", "a job is kept after it is over")
-@_days("fine_samples", "samples of five minutes are kept before they become hourly")
-@_days("samples", "samples are kept at all")
-@_days("costs", "what cycles cost is kept")
-@_days("snapshots", "what decisions were computed from is kept")
+@_days("events", "events")
+@_days("actions", "actions")
+@_days("decisions", "decisions (the newest always)")
+@_days("jobs", "jobs that are over")
+@_days("fine_samples", "samples of five minutes, which then become hourly,")
+@_days("samples", "all samples")
+@_days("costs", "costs of cycles")
+@_days("snapshots", "inputs of decisions")
 @_snapshots_mib
-@_days("audit", "who asked for what is kept")
-@_days("notifications", "what was told to somebody is kept")
+@_days("audit", "the audit record")
+@_days("notifications", "notifications")
 @_store_options
 def prune(opened: _Opened, **kept: float | None) -> None:
-    """Delete history that is older or more than is to be kept.
+    """Delete history that is older or larger than the limits.
 
-    What no option says is as in `[store.retention]` of the configuration, or as by default for the store of a URL.
+    Limits that no option gives are those of `[store.retention]` of the configuration, or the defaults for the store of
+    a URL.
+
+    \b
+    Example:
+      trimtab store prune --events-days 7
     """
     said = {name: value for name, value in kept.items() if value is not None}
     pruned = asdict(opened.store.prune(replace(opened.keep, **said)))
@@ -159,13 +173,17 @@ def prune(opened: _Opened, **kept: float | None) -> None:
 @click.option(
     "--backup-folder",
     type=click.Path(exists=True, file_okay=False, path_type=Path),
-    help="Where a backup is written before tables change; none otherwise.",
+    help="Write a backup into this folder before tables change.  [default: no backup]",
 )
 @_store_options
 def upgrade(opened: _Opened, backup_folder: Path | None) -> None:
-    """Make the store's tables, or bring them to this program's version.
+    """Create the store's tables, or upgrade them to this program's version.
 
-    Where that changes tables, whoever leads has lost the lead: a controller of the older version writes nothing more.
+    An upgrade that changes tables ends the current leadership, so a controller of the older version writes no more.
+
+    \b
+    Example:
+      trimtab store upgrade --backup-folder /var/backups/trimtab
     """
     made = opened.store.backup_before_upgrade(backup_folder) if backup_folder else None
     before, after = opened.store.upgrade()

@@ -1,4 +1,4 @@
-"""`trimtab vms`: what runs where, and single VMs by an operator's hand."""
+"""`trimtab vms`: all VMs, and orders for single ones."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from daemons.cli.asking import assess_each, assess_option, limit_option, tell, t
 from daemons.cli.connection import ControllerConnection, bus_options, change_options
 from daemons.cli.output import CommandGroup, emit, output_option
 from daemons.cli.render import listing, rows_of
-from shared.protocol.operator_messages import AdoptVm, ConfirmGone, ForgetVm, HandsOn, HoldJob, MoveVm
+from daemons.cli.watching import watch_option
+from shared.protocol.operator_messages import AdoptVm, ConfirmGone, HoldJob, MoveVm, ReconcileVm, ReleaseVm
 
 COLUMNS = (
     "vm",
@@ -27,40 +28,52 @@ COLUMNS = (
     "used_mhz",
     "report_age_s",
 )
+LEAST = ("report_age_s", "vcpus", "busy", "managed", "used_mhz")
 
 _several = click.argument("jobs", metavar="JOB...", nargs=-1, required=True, shell_complete=complete.active_jobs)
 
 
 @click.group(cls=CommandGroup)
 def vms() -> None:
-    """List VMs, ours and others, and take single ones in hand."""
+    """List VMs; migrate, suspend, adopt or release them."""
 
 
 @vms.command("list")
-@click.option("--node", default="", shell_complete=complete.nodes, help="Only those on this node.")
+@click.option("--node", default="", shell_complete=complete.nodes, help="Show only VMs on this node.")
 @limit_option
 @bus_options
+@watch_option
 @output_option
 def list_vms(line: ControllerConnection, node: str, limit: int) -> None:
-    """Show every VM and saved image, ours or not, as the nodes last reported them."""
+    """Show all VMs and saved images, managed or not, as the nodes last reported them.
+
+    \b
+    Example:
+      trimtab vms list --node n1
+    """
     data = view(line, "vms", node, limit)
-    emit(data, lambda: listing("VMs", [with_workload(row) for row in rows_of(data, "vms")], COLUMNS))
+    emit(data, lambda: listing("VMs", [with_workload(row) for row in rows_of(data, "vms")], COLUMNS, LEAST))
 
 
 def with_workload(row: Mapping[str, Any]) -> dict[str, Any]:
-    """A row that names its job, or the web application that it is an instance of."""
+    """Return a row that names its job, or the web application of which it is an instance."""
     return {**row, "workload": row.get("job") or row.get("app")}
 
 
 @vms.command()
 @click.argument("vm", shell_complete=complete.other_vms)
-@click.option("--node", required=True, shell_complete=complete.nodes, help="Where it runs.")
-@click.option("--job", required=True, help="The name of the job that it becomes.")
+@click.option("--node", required=True, shell_complete=complete.nodes, help="Node on which it runs.")
+@click.option("--job", required=True, help="Name of the new job.")
 @change_options
 @output_option
 def adopt(line: ControllerConnection, vm: str, node: str, job: str) -> None:
-    """Take over a running VM that is not ours, as a best-effort job of one instance."""
-    tell(line, lambda request: AdoptVm(request, node, vm, job), f"VM {vm} on {node} becomes job {job}")
+    """Adopt a running unmanaged VM as a best-effort job of one instance.
+
+    \b
+    Example:
+      trimtab vms adopt legacy1 --node n1 --job legacy1
+    """
+    tell(line, lambda request: AdoptVm(request, node, vm, job), f"VM {vm} on {node} is adopted as job {job}")
 
 
 @vms.command()
@@ -68,7 +81,12 @@ def adopt(line: ControllerConnection, vm: str, node: str, job: str) -> None:
 @bus_options
 @output_option
 def definition(line: ControllerConnection, job: str) -> None:
-    """Print the domain XML of the adopted VM of a job, as its node reported it last, without secrets."""
+    """Print the domain XML of an adopted VM as its node last reported it, without secrets.
+
+    \b
+    Example:
+      trimtab vms definition legacy1
+    """
     data = view(line, "definition", job)
     emit(data, lambda: "".join(data["definition"]))
 
@@ -77,9 +95,14 @@ def definition(line: ControllerConnection, job: str) -> None:
 @_several
 @change_options
 @output_option
-def forget(line: ControllerConnection, jobs: tuple[str, ...]) -> None:
-    """Let go of the VMs of jobs without stopping them; they are counted from then on, never touched."""
-    tell_each(line, jobs, ForgetVm, "the VMs of job {} are let go")
+def release(line: ControllerConnection, jobs: tuple[str, ...]) -> None:
+    """Stop managing the VMs of jobs without stopping them. They still count as used capacity.
+
+    \b
+    Example:
+      trimtab vms release legacy1
+    """
+    tell_each(line, jobs, ReleaseVm, "job {} is released; its VMs keep running unmanaged")
 
 
 @vms.command()
@@ -88,7 +111,12 @@ def forget(line: ControllerConnection, jobs: tuple[str, ...]) -> None:
 @change_options
 @output_option
 def suspend(line: ControllerConnection, jobs: tuple[str, ...], assess: bool) -> None:
-    """Save the VMs of jobs to disk and keep them there until `resume`."""
+    """Save the VMs of jobs to disk and hold them until `trimtab vms resume`.
+
+    \b
+    Example:
+      trimtab vms suspend render-1
+    """
     if assess:
         assess_each(line, "suspend", jobs)
         return
@@ -101,35 +129,49 @@ def suspend(line: ControllerConnection, jobs: tuple[str, ...], assess: bool) -> 
 @change_options
 @output_option
 def resume(line: ControllerConnection, jobs: tuple[str, ...], assess: bool) -> None:
-    """Let suspended jobs run again, as soon as there is room."""
+    """Let suspended jobs run again as soon as there is capacity.
+
+    \b
+    Example:
+      trimtab vms resume render-1
+    """
     if assess:
         assess_each(line, "resume", jobs)
         return
-    tell_each(line, jobs, lambda request, job: HoldJob(request, job, False), "job {} may run again")
+    tell_each(line, jobs, lambda request, job: HoldJob(request, job, False), "job {} is no longer held")
 
 
-@vms.command("hands-on")
+@vms.command("reconcile")
 @click.argument("vms", metavar="VM...", nargs=-1, required=True, shell_complete=complete.vms)
 @change_options
 @output_option
-def hands_on(line: ControllerConnection, vms: tuple[str, ...]) -> None:
-    """End the hold on workloads of VMs that somebody moved, stopped, started or paused by other means."""
-    tell_each(line, vms, HandsOn, "the workload of VM {} is in hand again")
+def reconcile_vm(line: ControllerConnection, vms: tuple[str, ...]) -> None:
+    """Resume reconciliation of workloads whose VMs were changed outside Trimtab.
+
+    \b
+    Example:
+      trimtab vms reconcile render-1#0
+    """
+    tell_each(line, vms, ReconcileVm, "reconciliation of the workload of VM {} is resumed")
 
 
 @vms.command("confirm-gone")
 @click.argument("vms", metavar="VM...", nargs=-1, required=True, shell_complete=complete.vms)
-@click.option("--yes", is_flag=True, help="Do not ask whether they really run nowhere.")
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 @change_options
 @output_option
 def confirm_gone(line: ControllerConnection, vms: tuple[str, ...], yes: bool) -> None:
-    """Give your word that VMs that are out of sight run nowhere, so that they may be started anew.
+    """Confirm that missing VMs run nowhere, so that they can be started again.
 
-    One that still runs somewhere would then run twice.
+    If a VM still runs somewhere, it then runs twice.
+
+    \b
+    Example:
+      trimtab vms confirm-gone render-1#0
     """
     if not yes:
-        click.confirm(f"Have you made sure that {', '.join(vms)} cannot be running?", abort=True, err=True)
-    tell_each(line, vms, ConfirmGone, "VM {} is taken for gone")
+        click.confirm(f"Are you sure that {', '.join(vms)} cannot be running?", abort=True, err=True)
+    tell_each(line, vms, ConfirmGone, "VM {} is confirmed gone")
 
 
 @vms.command()
@@ -139,8 +181,13 @@ def confirm_gone(line: ControllerConnection, vms: tuple[str, ...], yes: bool) ->
 @change_options
 @output_option
 def migrate(line: ControllerConnection, vm: str, node: str, assess: bool) -> None:
-    """Move a running VM (JOB#INDEX) to a node; refused where it does not fit."""
+    """Migrate a running VM (JOB#INDEX) to a node. Refused if it does not fit there.
+
+    \b
+    Example:
+      trimtab vms migrate render-1#0 n2
+    """
     if assess:
         assess_each(line, "migrate", [vm], node)
         return
-    tell(line, lambda request: MoveVm(request, vm, node), f"VM {vm} moves to {node}")
+    tell(line, lambda request: MoveVm(request, vm, node), f"VM {vm} migrates to {node}")

@@ -1,4 +1,4 @@
-"""`trimtab web`: submit, change, watch and remove web applications."""
+"""`trimtab web`: submit, change, list and remove web applications."""
 
 from __future__ import annotations
 
@@ -7,14 +7,16 @@ from pathlib import Path
 from typing import Any
 
 import click
-from rich.console import Group, RenderableType
+from rich.console import RenderableType
 from rich.text import Text
 
 from daemons.cli import complete
 from daemons.cli.asking import env_option, inner, limit_option, name_option, tell_each, view
 from daemons.cli.connection import ControllerConnection, bus_options, change_options
-from daemons.cli.output import CommandGroup, emit, output_option
+from daemons.cli.output import CommandGroup, emit, output_option, say_next
 from daemons.cli.render import failures, listing, record, rows_of, shown
+from daemons.cli.tables import stacked
+from daemons.cli.watching import watch_option
 from daemons.manifests.web_app import goal_text, read_web, understood
 from shared.protocol.operator_messages import RemoveWeb, SubmitWeb
 from shared.values.web_app import WebApp
@@ -30,6 +32,17 @@ COLUMNS = (
     "utility",
     "measured_age_s",
     "profile",
+)
+LEAST = ("profile", "measured_age_s", "min_instances", "max_instances", "used_mhz")
+LEAST_OF_FLOWS = ("profile", "work_mcycles", "queued")
+LEAST_OF_REPLICAS = (
+    "back_off_until_s",
+    "failures",
+    "used_mhz",
+    "wanted_node",
+    "rotation",
+    "cpu_mhz",
+    "address",
 )
 
 FLOW_COLUMNS = ("name", "goal", "work_mcycles", "t_min_s", "model")
@@ -52,25 +65,37 @@ HIDDEN = frozenset({"spec", "flows", "seats", "traffic", "limits"})  # shown in 
 
 @click.group(cls=CommandGroup)
 def web() -> None:
-    """Submit, watch and remove web applications."""
+    """Submit, list and remove web applications."""
 
 
 @web.command("list")
 @limit_option
 @bus_options
+@watch_option
 @output_option
 def list_apps(line: ControllerConnection, limit: int) -> None:
-    """Show the web applications: how many instances run, where, with how much CPU, and how content they are."""
+    """Show the web applications: instances, nodes, CPU and utility.
+
+    \b
+    Example:
+      trimtab web list
+    """
     data = view(line, "web-apps", "", limit)
-    emit(data, lambda: listing("web applications", rows_of(data, "apps"), COLUMNS))
+    emit(data, lambda: listing("web applications", rows_of(data, "apps"), COLUMNS, LEAST))
 
 
 @web.command()
 @click.argument("app", shell_complete=complete.apps)
 @bus_options
+@watch_option
 @output_option
 def show(line: ControllerConnection, app: str) -> None:
-    """Show all that is known of one web application: its goals, what was measured, and its instances."""
+    """Show one web application: goals, measurements and instances.
+
+    \b
+    Example:
+      trimtab web show shop
+    """
     data = view(line, "web-app", app)
     emit(data, lambda: _for_people(app, inner(data, "app")))
 
@@ -80,16 +105,16 @@ def _for_people(name: str, app: dict[str, Any]) -> RenderableType:
     plain = {key: value for key, value in app.items() if key not in HIDDEN}
     plain |= {"requests": _traffic(app.get("traffic")), "let_in": _let_in(app.get("limits"))}
     replicas = [{**replica, "health": _health(replica.get("health"))} for replica in rows_of(app, "seats")]
-    return Group(
+    return stacked(
         record(f"web application {name}", plain),
-        listing("flows", flows, tuple(flows[0]) if flows else ()),
-        listing("instances", replicas, REPLICA_COLUMNS),
+        listing("flows", flows, tuple(flows[0]) if flows else (), LEAST_OF_FLOWS),
+        listing("instances", replicas, REPLICA_COLUMNS, LEAST_OF_REPLICAS),
         *failures(replicas),
     )
 
 
 def _traffic(traffic: Mapping[str, Any] | None) -> str:
-    """All requests as last measured, in words."""
+    """Return the last measurement of all requests, in words."""
     if traffic is None:
         return "not measured"
     rates = (f"{shown(f'{what}_per_s', traffic[f'{what}_per_s'])} {what}" for what in ("offered", "served", "rejected"))
@@ -97,7 +122,7 @@ def _traffic(traffic: Mapping[str, Any] | None) -> str:
 
 
 def _let_in(limits: Mapping[str, Any] | None) -> str:
-    """What the balancer was told to let in, in words."""
+    """Return the limits of the load balancer, in words."""
     if limits is None:
         return "as the balancer is configured"
     each, queue = (limits[key] or "the balancer's default" for key in ("instance_max", "queue_max"))
@@ -136,11 +161,16 @@ def _flow_for_people(flow: Mapping[str, Any]) -> dict[str, Any]:
 @click.argument("file", type=click.Path(path_type=Path))
 @name_option
 @env_option
-@click.option("--dry-run", is_flag=True, help="Only show the application as it is understood; nothing is sent.")
+@click.option("--dry-run", is_flag=True, help="Show the application as Trimtab reads it; send nothing.")
 @change_options
 @output_option
 def submit(line: ControllerConnection, file: Path, name: str, environment: str, dry_run: bool) -> None:
-    """Submit the web application that a TOML file describes (examples/web.toml), or change the one of that name."""
+    """Submit the web application that a TOML file describes (examples/web.toml), or change the one of that name.
+
+    \b
+    Example:
+      trimtab web submit web.toml
+    """
     app = read_web(file, name, environment)
     request = line.new_id()
     if not dry_run:
@@ -148,12 +178,13 @@ def submit(line: ControllerConnection, file: Path, name: str, environment: str, 
             line.ask(SubmitWeb(request, app))
     values = {"done": not dry_run, "request": "" if dry_run else request, "app": understood(app)}
     emit(values, lambda: _understood(app) if dry_run else Text(_accepted(app)))
+    say_next("" if dry_run else f"trimtab web show {app.name}")
 
 
 def _understood(app: WebApp) -> RenderableType:
     values = understood(app)
     values["flows"] = [{name: flow[name] for name in FLOW_COLUMNS} for flow in values["flows"]]
-    return record(f"web application {app.name} as understood", values)
+    return record(f"web application {app.name} as Trimtab reads it", values)
 
 
 def _accepted(app: WebApp) -> str:
@@ -167,5 +198,10 @@ def _accepted(app: WebApp) -> str:
 @change_options
 @output_option
 def remove(line: ControllerConnection, apps: tuple[str, ...]) -> None:
-    """Stop every instance of web applications and forget them."""
+    """Stop all instances of web applications and remove them.
+
+    \b
+    Example:
+      trimtab web remove shop
+    """
     tell_each(line, apps, RemoveWeb, "web application {} is removed")

@@ -46,7 +46,7 @@ def test_names_of_nodes_jobs_vms_and_applications(rig: Rig, tmp_path: Path) -> N
     assert completed(rig.access, "vms", "migrate", "load#0", "n") == ["n1", "n2"]
     assert completed(rig.access, "web", "show", "") == ["shop"]
     assert completed(rig.access, "plan", "history", "--workload", "") == ["load", "render-1", "render-2", "shop"]
-    rig.asked("vms", "forget", "load")
+    rig.asked("vms", "release", "load")
     rig.asked("jobs", "cancel", "render-1")
     rig.run(60.0)
     assert completed(rig.access, "jobs", "cancel", "") == ["render-2"]

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 import click
 import pytest
+from click.testing import CliRunner
 
 from daemons.cli.main import main
-from daemons.cli.manual import SHELLS, completion, escaped, pages
+from daemons.cli.manual import SHELLS, completion, pages, write
 
 
 @click.group()
@@ -57,14 +59,17 @@ def test_every_command_has_its_page_and_every_leaf_its_part() -> None:
     assert not [page for page in made.values() if "secret" in page or "\\-\\-help" in page]
 
 
-def test_nothing_in_a_text_is_a_request() -> None:
-    assert escaped(".x\n'y\na.b --c \\d") == "\\&.x\n\\&'y\na.b \\-\\-c \\ed"
-
-
 def test_every_command_of_ours_has_a_page() -> None:
     listed = main.list_commands(click.Context(main))
 
     assert sorted(pages(main, "1")) == sorted(["trimtab.1", *(f"trimtab-{name}.1" for name in listed)])
+
+
+def test_pages_of_commands_and_files_are_written_by_their_section(tmp_path: Path) -> None:
+    assert CliRunner().invoke(write, [str(tmp_path)]).exit_code == 0
+
+    assert (tmp_path / "man1/trimtab-jobs.1").read_text("utf-8").startswith('.TH "TRIMTAB\\-JOBS" 1 ')
+    assert (tmp_path / "man5/trimtab-job.toml.5").read_text("utf-8").startswith('.TH "TRIMTAB\\-JOB.TOML" 5 ')
 
 
 @pytest.mark.parametrize("shell", SHELLS)

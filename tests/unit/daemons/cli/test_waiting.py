@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import os
+import pty
 import threading
 import time
+from contextlib import redirect_stdout
 
+import click
 import pytest
 
-from daemons.cli.waiting import saying_what_goes_on
+from daemons.cli.output import output_option
+from daemons.cli.waiting import saying_what_goes_on, wait_option
 
 LIMIT_S = 30.0
 
@@ -49,3 +54,29 @@ def test_nothing_is_said_of_what_is_quick(capfd: pytest.CaptureFixture[str]) -> 
     assert meanwhile == [before + 1]
     assert threading.active_count() == before
     assert capfd.readouterr() == ("", "")
+
+
+@click.command()
+@output_option
+@wait_option("it is done")
+def sample(wait: bool) -> bool:
+    """Stand in for a command that may wait."""
+    return wait
+
+
+def wanted(*words: str) -> bool:
+    """Whether a command with these words waits."""
+    return bool(sample.main(list(words), standalone_mode=False))
+
+
+def test_a_command_waits_where_somebody_watches() -> None:
+    """On a terminal, unless it is to print JSON; elsewhere only when it is asked to."""
+    cases: list[tuple[str, ...]] = [(), ("-o", "json"), ("--wait", "-o", "json"), ("--no-wait",), ("--wait",)]
+    elsewhere = [wanted(*words) for words in cases]
+    master, slave = pty.openpty()
+    with open(slave, "w", encoding="utf-8") as screen, redirect_stdout(screen):
+        watched = [wanted(*words) for words in cases]
+    os.close(master)
+
+    assert elsewhere == [False, False, True, False, True]
+    assert watched == [True, False, True, False, True]

@@ -32,7 +32,7 @@ def test_an_empty_file_gives_the_defaults_of_the_design() -> None:
     assert config == ControllerConfig()
     assert (config.periods.report_s, config.periods.reconcile_s) == (5, 5)
     assert (config.periods.web_adjust_s, config.periods.decide_s, config.periods.probe_s) == (20, 900, 2)
-    assert (config.timeouts.silent_after_s, config.timeouts.max_skew_s) == (15, 2)
+    assert (config.timeouts.unreachable_after_s, config.timeouts.max_skew_s) == (15, 2)
     assert (config.policies.placement, config.policies.provisioning) == ("apc", "static")
     assert parse("", AgentConfig) == AgentConfig()
 
@@ -42,7 +42,7 @@ def test_every_key_can_be_set() -> None:
         """
         name = "c1"
         periods = {report_s = 10, decide_s = 600}
-        timeouts.silent_after_s = 30
+        timeouts.unreachable_after_s = 30
         [limits]
         actions_per_node = 4
         [automation]
@@ -62,7 +62,7 @@ def test_every_key_can_be_set() -> None:
     assert config.name == "c1"
     assert config.periods.report_s == 10.0
     assert type(config.periods.report_s) is float
-    assert config.timeouts.silent_after_s == 30
+    assert config.timeouts.unreachable_after_s == 30
     assert config.limits.actions_per_node == 4
     assert (config.automation.level, config.automation.hold_starts) == (Automation.AUTO, True)
     assert config.policies.params == {"apc": {"heads": 4, "tolerance": 0.01}}
@@ -76,7 +76,7 @@ def test_all_problems_are_told_at_once_with_line_and_expectation() -> None:
 report_s = "5"
 reconcile_s = true
 decide_s = inf
-silent_after_s = 3
+unreachable_after_s = 3
 [limits]
 actions_total = 1.0
 migrations_per_node = 0
@@ -88,7 +88,7 @@ level = 3
     )
     assert found == [
         "c.toml:1: nme: no such key (expected name)",
-        "c.toml:6: periods.silent_after_s: no such key (expected timeouts.silent_after_s)",
+        "c.toml:6: periods.unreachable_after_s: no such key (expected timeouts.unreachable_after_s)",
         "c.toml:3: periods.report_s: is '5' (expected a number from 0.1 to 86400)",
         "c.toml:4: periods.reconcile_s: is true (expected a number from 0.1 to 86400)",
         "c.toml:5: periods.decide_s: is inf (expected a number from 0.1 to 86400)",
@@ -101,13 +101,13 @@ level = 3
 
 def test_keys_are_held_against_each_other_unless_one_is_wrong_already() -> None:
     assert problems("[periods]\nreport_s = 15\n[timeouts]\nfence_after_s = 15\n") == [
-        "c.toml: timeouts.silent_after_s: is 15.0 (expected more than periods.report_s = 15)",
-        "c.toml:4: timeouts.fence_after_s: is 15.0 (expected more than timeouts.silent_after_s = 15)",
+        "c.toml: timeouts.unreachable_after_s: is 15.0 (expected more than periods.report_s = 15)",
+        "c.toml:4: timeouts.fence_after_s: is 15.0 (expected more than timeouts.unreachable_after_s = 15)",
     ]
     assert problems("[limits]\nactions_total = 15\n") == [
         "c.toml:2: limits.actions_total: is 15 (expected at least limits.migrations_total = 16)",
     ]
-    assert len(problems('[periods]\nreport_s = "x"\n[timeouts]\nsilent_after_s = 3\nmax_skew_s = 1\n')) == 1
+    assert len(problems('[periods]\nreport_s = "x"\n[timeouts]\nunreachable_after_s = 3\nmax_skew_s = 1\n')) == 1
 
 
 @pytest.mark.parametrize("text", ["bus = 'amqp://u:hunter2@b'", "[bus]\nurl = 'http://u:hunter2@b'", "[bus]\nurl = 1"])

@@ -29,11 +29,11 @@ def looked_at(port: int, ca_file: Path | str, **tls: str) -> Check:
 @pytest.mark.parametrize(
     ("begins_d", "ends_d", "ok", "warning", "said"),
     [
-        (-9, 365, True, False, "mq:5671: good until 2028-01-15 08:00:00Z"),
-        (-9, 30, True, False, "good until 2027-02-14 08:00:00Z"),
-        (-9, 29.5, True, True, "ends at 2027-02-13 20:00:00Z, in 29 days"),
-        (-9, 0, True, True, "ends at 2027-01-15 08:00:00Z, in 0 days"),
-        (-9, -1, False, False, "mq:5671: ended at 2027-01-14 08:00:00Z"),
+        (-9, 365, True, False, "mq:5671: valid until 2028-01-15 08:00:00Z"),
+        (-9, 30, True, False, "valid until 2027-02-14 08:00:00Z"),
+        (-9, 29.5, True, True, "expires at 2027-02-13 20:00:00Z, in 29 days"),
+        (-9, 0, True, True, "expires at 2027-01-15 08:00:00Z, in 0 days"),
+        (-9, -1, False, False, "mq:5671: expired at 2027-01-14 08:00:00Z"),
         (1, 365, False, False, "mq:5671: not valid before 2027-01-16 08:00:00Z"),
     ],
 )
@@ -51,7 +51,7 @@ def test_it_is_the_certificate_that_the_broker_shows(tmp_path: Path) -> None:
     with web_server(made.context()) as server:
         check = looked_at(server.port, made.certificate)
     assert (check.ok, check.warning) == (True, True)
-    assert check.detail.startswith(f"127.0.0.1:{server.port}: ends at ")
+    assert check.detail.startswith(f"127.0.0.1:{server.port}: expires at ")
     assert "trimtab broker tls" in check.fix
 
 
@@ -60,7 +60,7 @@ def test_one_that_has_ended_fails_and_is_told_when(tmp_path: Path) -> None:
     with web_server(made.context()) as server:
         check = looked_at(server.port, made.certificate)
     assert not check.ok
-    assert check.detail.startswith(f"127.0.0.1:{server.port}: ended at ")
+    assert check.detail.startswith(f"127.0.0.1:{server.port}: expired at ")
 
 
 def test_one_that_clients_refuse_for_another_reason_fails(tmp_path: Path) -> None:

@@ -89,7 +89,7 @@ def test_waiting_has_an_end_and_tells_what_holds_it_up(rig: Rig, files: dict[str
     assert outcome.exit_code == 1
     error = json.loads(outcome.stdout)["error"]
     assert (error["code"], rig.now_s() - before_s >= 20.0) == ("not-yet", True)
-    assert "environment night is created, to be running: " in outcome.stderr
+    assert "environment night is created, requested running: " in outcome.stderr
     rig.asked("nodes", "undrain", "n1", "n2", "n3")
     assert rig.asked("env", "activate", "night", "--wait", 100)["environment"]["state"] == "running"
 
@@ -188,10 +188,10 @@ def test_wrong_usage_is_told_before_anything_is_sent(rig: Rig, files: dict[str, 
 
 def test_people_read_words(rig: Rig, files: dict[str, Path]) -> None:
     understood = rig.trimtab("env", "create", files["batch"], "--dry-run").output
-    assert "agreement of environment night as understood" in understood
+    assert "specification of environment night" in understood
     assert "is created" in rig.trimtab("env", "create", files["batch"]).output
     rig.run(1.0)
-    assert "environment night is to be running" in rig.trimtab("env", "activate", "night").output
+    assert "environment night will be running" in rig.trimtab("env", "activate", "night").output
     rig.run(60.0)
     assert "night" in rig.trimtab("env", "list").output
     shown = rig.trimtab("env", "show", "night").output
@@ -211,5 +211,5 @@ def test_waiting_ends_when_somebody_wants_something_else(rig: Rig, files: dict[s
     error = rig.refused("env", "activate", "night", "--wait", 500)
 
     assert error["code"] == "not-yet"
-    assert "to be deactivated" in error["message"]
+    assert "will be deactivated: another request asked for that" in error["message"]
     assert rig.now_s() < began_s + 20.0

@@ -99,13 +99,13 @@ def test_the_reason_for_what_is_done_about_notifications_is_recorded() -> None:
 )
 def test_what_is_only_assessed_changes_nothing(rig: Rig, words: tuple[str, ...], operation: str) -> None:
     audit, before = recorded(rig), stands(rig)
-    (found,) = rig.asked(*words, "--assess")["assessments"]
+    (found,) = rig.asked(*words, "--dry-run")["assessments"]
     assert (found["kind"], found["subject"]) == (words[1], words[2])
     assert found["policy"] == "apc"
     assert [one["kind"] for one in found["operations"]] == [operation]
     rig.run(30.0)
     assert (stands(rig), audit) == (before, [])
-    assert words[2] in rig.trimtab(*words, "--assess").stdout
+    assert words[2] in rig.trimtab(*words, "--dry-run").stdout
 
 
 def test_a_plan_is_rejected_by_its_number_and_its_job_waits(job: Path) -> None:

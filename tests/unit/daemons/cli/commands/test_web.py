@@ -130,7 +130,7 @@ def test_a_dry_run_sends_nothing(file: Path) -> None:
     found = rig.asked("web", "submit", file, "--dry-run", "--name", "other")
     assert (found["done"], found["request"], found["app"]["name"]) == (False, "", "other")
     outcome = rig.trimtab("web", "submit", file, "--dry-run")
-    assert "as understood" in outcome.stdout
+    assert "as Trimtab reads it" in outcome.stdout
     assert "answered within 0.5 s on average" in outcome.stdout
     assert rig.connections == 0
 
