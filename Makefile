@@ -15,7 +15,7 @@ SEEDS ?= 0-199
 DAYS ?= 0-19
 HOSTS ?= 3
 
-# The logs and traces that some tests and experiments replay; docs/data.md says where the originals come from.
+# The logs and traces that some tests and experiments replay; docs/appendix/data.md says where the originals come from.
 TRIMTAB_DATA ?= $(realpath $(CURDIR)/../shared/data)
 ifneq ($(strip $(TRIMTAB_DATA)),)
 export TRIMTAB_DATA
@@ -40,7 +40,7 @@ if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
 fi
 endef
 
-.PHONY: help setup run lab test quick check accept full seeds bench coverage deb lock format clean
+.PHONY: help setup run lab test quick check accept full seeds bench coverage docs deb lock reference format clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -80,7 +80,7 @@ quick: setup ## What of `make test` needs neither root nor a broker (a minute)
 	  --ignore tests/architecture --ignore tests/integration --ignore tests/lab --ignore tests/browser \
 	  --ignore tests/security --ignore tests/conformance/test_process.py tests
 
-check: setup ## Lint, formatting, types, import contracts and the architecture tests
+check: setup docs ## Lint, formatting, types, import contracts, the documentation site and the architecture tests
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
@@ -113,12 +113,20 @@ coverage: setup ## Run the tests and say which lines none of them reached
 	$(BIN)/coverage run -m pytest -p no:rerunfailures -m "not full and not accept" tests
 	$(BIN)/coverage report
 
+docs: setup ## Build the documentation site into out/docs/; a warning or a broken link is an error
+	$(BIN)/sphinx-build --fail-on-warning --keep-going -q -b dirhtml docs out/docs
+	@echo "out/docs/index.html"
+
 deb: setup ## Build the Debian package into out/deb/
 	systemd/debian/build out/deb
 
 lock: setup ## Write again which versions, with which hashes, the Debian package has of others (systemd/debian/locks)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[lock]'
 	$(BIN)/python systemd/debian/lock.py
+
+reference: setup ## Write the generated reference pages again
+	$(BIN)/python -m tests.support.reference_pages docs/reference examples/reference
+	$(BIN)/python -m daemons.cli.code_pages docs/reference
 
 format: setup ## Put the formatting right
 	$(BIN)/ruff check --fix .

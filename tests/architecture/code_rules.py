@@ -32,6 +32,10 @@ CHANCE = ("random", "numpy.random")
 # Written so that no pattern matches itself.
 PLACES = re.compile(r"\.\./share[d]|share[d]/data|/wor[k]/|/roo[t]/|/hom[e]/\w|/User[s]/")
 MARKS = re.compile(r"\b(TO[D]O|FIXM[E]|XX[X])\b|NotImplemente[d]Error")
+NO_VERBS = re.compile(
+    r"(A|All|An|As|At|Before|By|Each|Every|Everything|For|From|How|If|In|It|Its|More|Most|No|Nobody|Not|Nothing|Of|On"
+    r"|One|Only|Some|Somebody|Such|That|The|Their|These|Those|Two|Until|What|When|Where|Whether|Which|Who|Why|With)\b"
+)
 DOCUMENT = re.compile(r"[\w./-]+\.md\b")
 
 
@@ -255,14 +259,14 @@ def places_in(path: str, text: str) -> list[str]:
 
 
 def named_documents(source: Source) -> list[str]:
-    """A document that the packages refer to is there."""
+    """A document that the packages refer to is there; codes name pages below docs, a page its neighbours."""
     if source.package not in PACKAGES:
         return []
     return [
         source.at(number, f"there is no {name}")
         for number, line in _matching(DOCUMENT, source.text)
         for name in DOCUMENT.findall(line)
-        if not (ROOT / name).exists()
+        if not any((folder / name).exists() for folder in (ROOT, ROOT / "docs", ROOT / "docs/reference"))
     ]
 
 
@@ -271,6 +275,20 @@ def unfinished_marks(source: Source) -> list[str]:
     if source.package not in PACKAGES:
         return []
     return [source.at(number, f"unfinished: {line.strip()}") for number, line in _matching(MARKS, source.text)]
+
+
+def docstring_verbs(source: Source) -> list[str]:
+    """Docstrings of functions in the packages begin with a verb; properties are named by nouns."""
+    if source.package not in PACKAGES:
+        return []
+    functions = (node for node in ast.walk(source.tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))
+    found = []
+    for node in functions:
+        text = ast.get_docstring(node) or ""
+        decorators = {ast.unparse(each).rpartition(".")[2] for each in node.decorator_list}
+        if NO_VERBS.match(text) and not decorators & {"property", "cached_property"}:
+            found.append(source.at(node.lineno, f"{node.name}: its docstring does not begin with a verb"))
+    return found
 
 
 def _matching(pattern: re.Pattern[str], text: str) -> Iterator[tuple[int, str]]:
@@ -291,4 +309,5 @@ RULES = (
     named_places,
     named_documents,
     unfinished_marks,
+    docstring_verbs,
 )

@@ -10,8 +10,6 @@ import pytest
 
 from shared.base import errors
 from shared.base.errors import TrimtabError
-from shared.policy_api.decision import ReasonCode
-from shared.values.actions import Outcome
 from tests.architecture.sources import PACKAGES, ROOT, tree_paths
 
 LINK = re.compile(r"\[[^\]]*\]\(([^)#\s]+)(?:#[^)]*)?\)")
@@ -83,21 +81,6 @@ def error_codes() -> set[str]:
     }
 
 
-@pytest.mark.parametrize(
-    ("heading", "existing"),
-    [
-        ("Errors", error_codes()),
-        ("Outcomes of actions", {outcome.value for outcome in Outcome}),
-        ("Reasons", {reason.value for reason in ReasonCode}),
-    ],
-)
-def test_every_code_is_documented(heading: str, existing: set[str]) -> None:
-    """docs/errors.md lists exactly the codes there are."""
-    text = (ROOT / "docs/errors.md").read_text("utf-8")
-
-    assert differences(first_column(section(text, heading)), existing) == []
-
-
 def test_error_codes_are_unique() -> None:
     """No two classes share a code."""
     classes = [value for value in vars(errors).values() if isinstance(value, type) and issubclass(value, TrimtabError)]
@@ -131,9 +114,7 @@ def test_named_files_exist() -> None:
     """A page that describes a module describes one that is there; examples and alternatives name others."""
     paths = tree_paths()
     found = {
-        path.name: missing_files(path.read_text("utf-8"), paths)
-        for path in documents()
-        if path.name != "policies.md" and path.parent.name != "adr"
+        path.name: missing_files(path.read_text("utf-8"), paths) for path in documents() if path.parent.name != "adr"
     }
 
     assert {name: missing for name, missing in found.items() if missing} == {}
@@ -192,7 +173,7 @@ def missing_proofs(named: Iterable[str], root: Path) -> list[str]:
 
 
 def test_every_row_of_the_threat_model_names_tests_that_exist() -> None:
-    table = section((ROOT / "docs/operate/security.md").read_text("utf-8"), "Threat model")
+    table = section((ROOT / "docs/explanation/security-model.md").read_text("utf-8"), "Threat model")
     rows = [line for line in table.splitlines() if line.startswith("| ")][1:]
 
     assert len(rows) > 10

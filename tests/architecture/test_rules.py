@@ -96,6 +96,8 @@ PLANTED: tuple[tuple[Rule, str, str], ...] = (
     (code_rules.named_places, "tests/unit/test_x.py", "DATA = '../share" + "d/data'\n"),
     (code_rules.named_places, "daemons/config/controller.py", "# see /hom" + "e/someone/notes\n"),
     (code_rules.named_documents, "daemons/config/controller.py", "# see docs/nowhere.md\n"),
+    (code_rules.docstring_verbs, "daemons/planning/order.py", 'def f() -> int:\n    """What it is."""\n    return 1\n'),
+    (code_rules.docstring_verbs, "shared/x.py", 'class A:\n    async def f(self) -> None:\n        """The end."""\n'),
     (code_rules.unfinished_marks, "daemons/config/controller.py", "# TO" + "DO: later\n"),
     (code_rules.unfinished_marks, "daemons/config/controller.py", "raise NotImplemente" + "dError\n"),
 )

@@ -16,7 +16,7 @@ from tests.architecture.sources import ROOT
 from tests.integration.debian import need_programs
 
 UNITS = sorted((ROOT / "systemd").glob("*.service"))
-SECURITY = (ROOT / "docs/operate/security.md").read_text("utf-8")
+SECURITY = (ROOT / "docs/explanation/security-model.md").read_text("utf-8")
 OVERALL = re.compile(r"Overall exposure level for \S+: ([0-9.]+)")
 EXPOSURE_MAX = 4.0
 # Those that others reach over the network.
@@ -51,10 +51,10 @@ def exposure(analyze: str, unit: Path) -> float:
 
 @pytest.mark.parametrize("unit", UNITS, ids=lambda unit: unit.name)
 def test_no_unit_is_more_exposed_than_is_documented(analyze: str, unit: Path) -> None:
-    """docs/operate/security.md has the figure of each; none is above 4, controller and portal not above 2."""
+    """docs/explanation/security-model.md has the figure of each; none is above 4, controller and portal not above 2."""
     row = re.search(rf"^\| `{re.escape(unit.name)}` \| ([0-9.]+) \|", SECURITY, re.MULTILINE)
 
-    assert row is not None, f"docs/operate/security.md has no row of {unit.name}"
+    assert row is not None, f"docs/explanation/security-model.md has no row of {unit.name}"
     assert exposure(analyze, unit) <= float(row[1]) <= EXPOSURE_MAX_OF.get(unit.name, EXPOSURE_MAX)
 
 
@@ -104,8 +104,8 @@ def test_exposure_is_measured(analyze: str, tmp_path: Path) -> None:
 
 
 def test_every_file_for_systemd_is_documented() -> None:
-    """docs/operate/install.md says where each goes."""
-    text = (ROOT / "docs/operate/install.md").read_text("utf-8")
+    """docs/reference/files.md says where each goes."""
+    text = (ROOT / "docs/reference/files.md").read_text("utf-8")
 
     assert [file.name for file in sorted((ROOT / "systemd").glob("*.*")) if file.name not in text] == []
 
@@ -120,12 +120,13 @@ def test_the_rules_are_those_that_errors_name() -> None:
 
 
 def test_only_the_documented_patterns_are_allowed() -> None:
-    """What the rules let the agent's user lead is in the threat model, and no unit of ours or of the system is."""
+    """docs/reference/permissions.md has what the rules let the agent control: no unit of Trimtab or of the system."""
     rules = (ROOT / "systemd" / systemd.RULES_FILE).read_text("utf-8")
     patterns = re.findall(r'"([^"]*\*[^"]*\.service)"', rules)
 
     assert patterns
-    assert [pattern for pattern in patterns if f"`{pattern}`" not in SECURITY] == []
+    page = (ROOT / "docs/reference/permissions.md").read_text("utf-8")
+    assert [pattern for pattern in patterns if f"`{pattern}`" not in page] == []
     for unit in ("trimtab-agent.service", "trimtab-helper@1.service", "ssh.service", "systemd-logind.service"):
         assert not any(fnmatchcase(unit, pattern) for pattern in patterns)
 
