@@ -33,8 +33,16 @@ FINE_DAYS = 7
 NOW_S = 1_790_000_000.0 - 1_790_000_000.0 % DAY_S
 AT_ONCE = 10_000
 KINDS = ("start", "suspend", "resume", "migrate", "stop")
-EVENTS = ("decided", "job-submitted", "job-completed", "vm-moved", "node-in-service", "node-silent", "action-failed")
-REASONS = (ReasonCode.NO_MEMORY, ReasonCode.NO_CPU, ReasonCode.NO_GAIN, ReasonCode.MOVES_LIMIT, ReasonCode.KEEP)
+EVENTS = (
+    "decided",
+    "job-submitted",
+    "job-completed",
+    "vm-migrated",
+    "node-in-service",
+    "node-unreachable",
+    "action-failed",
+)
+REASONS = (ReasonCode.NO_MEMORY, ReasonCode.NO_CPU, ReasonCode.NO_GAIN, ReasonCode.MIGRATION_LIMIT, ReasonCode.KEEP)
 
 
 @dataclass(frozen=True, slots=True)
@@ -281,7 +289,7 @@ def _notifications(size: Size, now_s: float) -> Iterator[dict[str, Any]]:
             "id": f"notice-{number}",
             "at_s": now_s - size.days * DAY_S + number * DAY_S / 20,
             "channel": "mail",
-            "what": "node-silent",
+            "what": "node-unreachable",
             "subject": size.load.names[number % size.nodes],
             "detail": "",
             "state": "dead" if is_dead else "sent",

@@ -18,11 +18,11 @@ from benchmarks.wire_broker import DRIVER, PASSWORD, vhost
 from benchmarks.wire_load import Load
 from daemons.access.identity import Role
 from daemons.cli.connection import Access, ControllerConnection, OperatorBus, OperatorConfig
+from daemons.config.portal import PortalConfig
 from daemons.portal.auth.accounts import Accounts, State
 from daemons.portal.auth.passwords import hashed
 from daemons.portal.auth.schema import Base
 from daemons.portal.auth.sessions import Sessions
-from daemons.portal.config import PortalConfig
 from shared.base.clock import SystemClock
 from shared.protocol import topology
 from shared.protocol.operator_messages import CreateEnvironment, Query, SubmitWeb

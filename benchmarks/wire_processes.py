@@ -124,7 +124,7 @@ def _command_s(url: str) -> float:
 def agent_figures(broker: PrivateBroker) -> Iterator[Figure]:
     """An agent of a fake hypervisor that runs 8 VMs which a real controller has started; nothing else happens."""
     periods = {"periods": {"report_s": PERIOD_S}}
-    slow = {**periods, "timeouts": {"silent_after_s": 15.0, "fence_after_s": 60.0}}
+    slow = {**periods, "timeouts": {"unreachable_after_s": 15.0, "fence_after_s": 60.0}}
     users = [topology.agent_user("n1"), topology.CONTROLLER_USER_PREFIX + "c1", OPERATOR]
     name = vhost(broker, users, ["n1"])
     with lab(broker.url("any", PASSWORD, name), "n1:8x2400:32768", agent=periods, controller=slow) as made:

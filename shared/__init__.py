@@ -1,2 +1,2 @@
-"""What both ends of the bus must agree on: values, protocol, ports and policies' contract; and what every
-process is made with. Imports nothing of ours."""
+"""Definitions on which both ends of the bus must agree (values, protocol, ports, the policies' contract), and the basis
+of every process. Imports no other Trimtab package."""

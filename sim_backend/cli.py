@@ -15,12 +15,12 @@ class FolderGroup(CommandGroup):
     """The commands are the modules of `sim_backend.commands`, imported when needed: a new file is a new command."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Every command, sorted; `two_words.py` is the command `two-words`."""
+        """Return the names of all commands, sorted; `two_words.py` is the command `two-words`."""
         found = [module.name.replace("_", "-") for module in pkgutil.iter_modules(commands.__path__)]
         return sorted({*super().list_commands(ctx), *found})
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """The command of that name, None when there is none."""
+        """Return the command of that name, None if there is none."""
         if cmd_name not in self.list_commands(ctx):
             return None
         name = cmd_name.replace("-", "_")
@@ -32,4 +32,4 @@ class FolderGroup(CommandGroup):
 
 @click.group(cls=FolderGroup)
 def sim() -> None:
-    """Replay logs and play through what-ifs in virtual time."""
+    """Simulate: replay logs, try policies and compare what-ifs in virtual time."""

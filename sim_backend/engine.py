@@ -26,7 +26,7 @@ class Source(Protocol):
     """Something that has events of its own: it is asked when they are due, never polled on a tick."""
 
     def next_due_s(self) -> float | None:
-        """When `step` will next have something to do, None while nothing is known to come."""
+        """Return the time at which `step` will next have something to do, None while nothing is scheduled."""
         ...
 
     def step(self, now_s: float) -> bool:
@@ -49,9 +49,9 @@ class _Timer:
 class Engine:
     """An event loop over virtual time. `now_s` never decreases; nothing in it reads a clock.
 
-    `epoch_s`: what the clocks of the world show when `now_s` is 0; processes see `clock_s`, the rest counts from 0.
-    `clocks` are told the time at the beginning of each instant, before anything acts; `after_event` is called after
-    each event.
+    `epoch_s`: time of the world's clocks when `now_s` is 0. Processes see `clock_s`; everything else counts from 0.
+    `clocks` get the time at the beginning of each instant, before anything acts; `after_event` is called after each
+    event.
     """
 
     __slots__ = (
@@ -112,7 +112,7 @@ class Engine:
             timer.live = False
 
     def next_due_s(self) -> float | None:
-        """The earliest time at which anything is due, None when nothing is."""
+        """Return the earliest time at which anything is due, None when nothing is."""
         self._drop_dead_timers()
         times = [entries[0][0] for entries in (self._script, self._timers_due) if entries]
         for source in (*self._world, *self._answers):

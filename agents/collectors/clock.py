@@ -1,4 +1,4 @@
-"""The clock that a core of this machine has by itself, which does not change with its load."""
+"""The base clock of a core of this machine, which does not change with the load."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ _FILES = ("base_frequency", "cpuinfo_max_freq")  # kHz, in cpufreq's folder of a
 
 
 def base_clock_mhz(root: Path = Path("/")) -> float | None:
-    """cpufreq's base clock, else its highest; None where cpufreq tells neither, as in most virtual machines."""
+    """Return the base clock that cpufreq reports, else the highest; None if cpufreq reports neither, as in most virtual
+    machines."""
     for file in _FILES:
         try:
             khz = int((root / "sys/devices/system/cpu/cpu0/cpufreq" / file).read_text("ascii"))

@@ -10,8 +10,9 @@ ADDRESS = re.compile(r"[0-9a-f]{2}(:[0-9a-f]{2}){5}")
 
 
 def mac_addresses(root: str = "/sys/class/net") -> tuple[str, ...]:
-    """Those of the network cards, bridges and the like left out; cards that are set to wake the host come first. Of a
-    card in a bond it is its own. Empty where the system does not tell."""
+    """Return the MAC addresses of the physical network cards, without bridges and other virtual interfaces. Cards set
+    to wake the host come first. A card in a bond is listed with its own address. Empty if the system does not report
+    them."""
     found: dict[str, tuple[bool, str]] = {}
     try:
         interfaces = sorted(Path(root).iterdir())
@@ -28,7 +29,7 @@ def mac_addresses(root: str = "/sys/class/net") -> tuple[str, ...]:
 
 
 def _is_one_card(address: str) -> bool:
-    """Not of a group, not of none."""
+    """Return whether the address belongs to a single card: neither a group address nor all zeros."""
     return not int(address[:2], 16) & 1 and address != "00:00:00:00:00:00"
 
 

@@ -48,10 +48,10 @@ class NodeSampler:
         self._before: _CpuSeconds | None = None
 
     def sample(self, now_s: float) -> NodeSample:  # noqa: ARG002  the port has it for drivers in virtual time
-        """One reading; fractions cover the time since the previous successful call (0 at the first).
+        """Take one reading. Fractions cover the time since the previous successful call (0 at the first).
 
         Raises TransientError when CPU, load, memory, disk or network cannot be read; the next call then covers that
-        time too. Time waiting for I/O, swap and the disks' busy time are 0 where the system does not tell them.
+        time too. Time waiting for I/O, swap and the disks' busy time are 0 where the system does not report them.
         """
         source = self._source
         cpu = _must("CPU times", lambda: _cpu_seconds(source.cpu_times()))

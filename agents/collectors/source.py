@@ -13,9 +13,9 @@ READ_ERRORS: tuple[type[Exception], ...] = (OSError, RuntimeError, ValueError, A
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """The psutil functions that a `NodeSampler` uses, under their own names; tests give their own.
+    """The psutil functions that a `NodeSampler` uses, under their own names; tests supply their own.
 
-    They raise one of READ_ERRORS when the system does not tell.
+    They raise one of READ_ERRORS when the system does not report a value.
     """
 
     cpu_times: Callable[[], Any]
@@ -28,7 +28,8 @@ class Source:
 
 
 def psutil_source() -> Source:
-    """This machine. Counters come per disk and per interface, and never go back when the kernel's wrap around."""
+    """Return the source for this machine. Counters are per disk and per interface, and never decrease when the kernel's
+    counters wrap around."""
     return Source(
         psutil.cpu_times,
         psutil.getloadavg,

@@ -9,8 +9,8 @@ LENGTH_MAX = 64
 
 
 def os_of(read: Callable[[], Mapping[str, str]] = platform.freedesktop_os_release) -> tuple[str, str]:
-    """Its type and version, such as "debian" and "12", by os-release(5): ID and VERSION_ID; "" for what it does not
-    tell."""
+    """Return the operating system's type and version, such as "debian" and "12", from ID and VERSION_ID of
+    os-release(5); "" for each one that is missing."""
     try:
         told = read()
     except (OSError, ValueError):

@@ -204,7 +204,7 @@ class Agent:
     def _asked_of_host(
         self, request: GoToSleep | SetUpNode | RunStandardJob, now_s: float, effects: list[Effect]
     ) -> None:
-        """To sleep or to be set up is decided by a fresh reading, unless it can be answered at once."""
+        """Handle a request to sleep or to be set up. A new reading decides it, unless it can be answered at once."""
         if isinstance(request, RunStandardJob):
             self._standard.asked(request, now_s, effects)
         elif isinstance(request, GoToSleep):
@@ -262,7 +262,7 @@ class Agent:
         effects.append(StartTimer(LIMIT_TIMER + action.id, now_s + self.settings.operation_timeout_s))
 
     def _refusal(self, action: Action, now_s: float) -> tuple[Outcome, str] | None:
-        """Why the action must not be begun, as far as an agent can know; the rest is the hypervisor's to check."""
+        """Return why the action must not begin, as far as an agent can know; the hypervisor checks the rest."""
         if self._is_older(action.term):
             return Outcome.OLDER_TERM, f"term {self._state.term} has been seen"
         if action.boot_id != self.boot_id:
@@ -273,14 +273,14 @@ class Agent:
             return Outcome.REFUSED, f"expires more than {self.settings.outcome_keep_s:g} s from now"
         doing = self._state.busy.get(action.vm)
         if doing is not None:
-            return Outcome.BUSY, f"{doing} is under way"
+            return Outcome.BUSY, f"{doing} is in progress"
         changes = self._host_changes()
         if changes and (self._sleeping.decided or action.kind is not ActionKind.DISCARD_IMAGE):
             return Outcome.REFUSED, changes
         return None
 
     def _host_changes(self) -> str:
-        """Why nothing may begin on the host now; empty when it may."""
+        """Return why nothing may begin on the host now; empty when it may."""
         if self._sleeping.decided:
             return "the host is going to sleep"
         return "the host is being set up" if self._setup.running else ""
@@ -309,7 +309,7 @@ class Agent:
             return []  # settled from a reading, or of a process before
         effects: list[Effect] = []
         here = operated.status is not None and operated.status.managed
-        self._touch(action.vm, _under_way(action) if here else None)
+        self._touch(action.vm, _in_progress(action) if here else None)
         self._finish(
             action,
             operated.outcome,
@@ -369,7 +369,7 @@ class Agent:
         )
 
     def _sleep_ended(self, ended: SleepEnded, now_s: float) -> list[Effect]:
-        """Awake again, or still: either way what is here is told at once."""
+        """Handle the end of a sleep or of a failed attempt: in both cases report at once what is on the host."""
         effects: list[Effect] = []
         self._sleeping.ended(ended, now_s, effects)
         effects.append(self._observe(full=ended.ok))
@@ -430,7 +430,7 @@ class Agent:
         now_s: float,
         effects: list[Effect],
     ) -> None:
-        """End the actions whose answer will not come, where nothing is under way on their VM any more."""
+        """End the actions whose answer will not come, once no operation is in progress on their VM."""
         for action_id, aborted in list(self._doubtful.items()):
             action = self._state.accepted[action_id]
             domain, image = domains.get(action.vm), images.get(action.vm)
@@ -445,7 +445,8 @@ class Agent:
     def _look_at(
         self, status: VmStatus, fresh: Mapping[str, UnderWay | None], now_s: float, effects: list[Effect]
     ) -> None:
-        """Note what a domain shows that no event, action or record has told: it ended, or is here at all."""
+        """Note what a domain shows that no event, action or record has reported: that it ended, or that it is here at
+        all."""
         vm = status.vm
         if vm in fresh or vm in self._state.busy:
             return
@@ -462,7 +463,7 @@ class Agent:
                 self._write(VmSeen(status), effects)
 
     def _miss(self, vm: str, image: VmStatus | None, now_s: float, effects: list[Effect]) -> None:
-        """A VM that should be live here is not."""
+        """Note that a VM that should be live here is missing."""
         known = self._state.live[vm]
         if image is not None and image.generation == known.generation:
             self._write(VmSeen(image), effects)
@@ -474,7 +475,7 @@ class Agent:
     def _report(self, asked: _Asked, reading: Observed, late: tuple[UnderWay, ...], now_s: float) -> Publish:
         inventory = reading.inventory if asked.full or reading.inventory != self._inventory else None
         self._inventory = reading.inventory
-        under_way = (*(_under_way(action) for action in self._state.accepted.values()), *late)
+        in_progress = (*(_in_progress(action) for action in self._state.accepted.values()), *late)
         report = Report(
             self.node,
             self.boot_id,
@@ -483,7 +484,7 @@ class Agent:
             term=asked.term,
             sample=reading.sample,
             vms=reading.vms,
-            under_way=under_way,
+            in_progress=in_progress,
             events=tuple(self._state.events.values()),
             inventory=inventory,
             health=self._watching.rows(),
@@ -512,7 +513,7 @@ def _dead(received: Received, reason: str) -> list[Effect]:
 
 
 def _addressee(message: AgentBound) -> str:
-    """The node that an order or a request names; empty for what is said to all."""
+    """Return the node that an order or a request names; empty for a broadcast."""
     if isinstance(message, Order):
         return message.action.node
     return message.node if isinstance(message, GoToSleep | SetUpNode | RunStandardJob) else ""
@@ -525,5 +526,5 @@ def _pieces(text: str) -> tuple[str, ...]:
     return tuple(text[at : at + TEXT_LENGTH_MAX] for at in range(0, len(text), TEXT_LENGTH_MAX))
 
 
-def _under_way(action: Action) -> UnderWay:
+def _in_progress(action: Action) -> UnderWay:
     return UnderWay(action.id, action.kind, action.vm, action.to_node)

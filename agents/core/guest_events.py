@@ -1,5 +1,5 @@
-"""What guests do, and others do to them, unasked by us: numbered without gaps, journaled, and told until a controller
-has stored it."""
+"""Unrequested changes of guests, made by themselves or by others. They are numbered without gaps, journaled, and sent
+until a controller has stored them."""
 
 from __future__ import annotations
 
@@ -34,7 +34,8 @@ class Guests:
         self._next_seq, self._write = next_seq, write
 
     def changed(self, changed: GuestChanged, now_s: float, effects: list[Effect]) -> None:
-        """The hypervisor tells of a guest of ours; an end that was noted already only leaves its definition over."""
+        """Handle a change of a managed guest that the hypervisor reports. If its end was noted already, only its
+        definition is left to remove."""
         status = changed.status
         ended = self._state.over.get(status.vm) == status.generation
         if changed.change is GuestChange.LEFT:
@@ -47,14 +48,14 @@ class Guests:
             effects.append(Forget(status.vm))
 
     def _moves(self, vm: str) -> bool:
-        """Whether it moves by an order of ours: the answer to that tells where to."""
+        """Return whether the VM is being migrated by an accepted order; the answer to that order names the target."""
         action = self._state.accepted.get(self._state.busy.get(vm, ""))
         return action is not None and action.kind is ActionKind.MIGRATE
 
     def note(
         self, change: GuestChange, status: VmStatus, now_s: float, effects: list[Effect], detail: str = ""
     ) -> None:
-        """Give it the next number, keep it, and tell it."""
+        """Give the event the next number, journal it and send it."""
         number = self._state.last_event + 1
         said = detail[:DETAIL_CHARS_MAX]
         event = GuestEvent(
@@ -75,8 +76,8 @@ class Guests:
     def stored(self, through: int, now_s: float, effects: list[Effect]) -> None:
         """Forget the events that a controller has stored.
 
-        A number that this agent has not given yet means that an earlier journal was lost: it goes on from there, and
-        what it has not been able to tell gets new numbers.
+        A number that this agent has not given yet means that an earlier journal was lost: numbering continues from
+        there, and events that could not be sent get new numbers.
         """
         state = self._state
         if through <= state.last_event and (not state.events or through < next(iter(state.events))):

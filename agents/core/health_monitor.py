@@ -1,8 +1,8 @@
-"""The application monitor of a node: which instances it watches, when each is probed, and what is made of the answers
-(phoenixcloud.txt section 4.3 (6)). Kept in memory alone: an agent that begins anew is told again what to watch.
+"""The health monitor of a node: which instances it checks, when each is probed, and how the answers are judged
+(phoenixcloud.txt section 4.3 (6)). Its state is in memory only: a restarted agent receives the list of instances again.
 
-An instance is probed while the last reading shows its VM of that generation running and nothing is under way on it;
-what is answered later, or of another life or probe, says nothing.
+An instance is probed while the last reading shows its VM of that generation running without an operation in progress. A
+late answer, or one that belongs to another generation or probe, is ignored.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Verdict:
             self.detail = detail
 
     def pause(self) -> None:
-        """It does not run for a while: answers before and after are not in a row."""
+        """Reset the streak, since the instance does not run for a while: answers before and after are not in a row."""
         self.against = 0
 
 
@@ -73,7 +73,7 @@ class _Watched:
             self.verdict.take(answer.ok, answer.detail[:DETAIL_CHARS_MAX], now_s)
 
     def run(self, address: str, now_s: float) -> None:
-        """Its VM runs here, and answers at this address ("": not known)."""
+        """Start probing, since its VM runs here and answers at this address ("": unknown)."""
         if self.verdict is None:
             self.verdict = Verdict(self.target.probe, now_s, now_s)
         if self.due_s == math.inf:
@@ -81,7 +81,7 @@ class _Watched:
         self.address = address
 
     def rest(self) -> None:
-        """It does not run here, or nobody knows whether it does."""
+        """Stop probing, since its VM does not run here or its state is unknown."""
         if self.verdict is not None:
             self.verdict.pause()
         self.address, self.due_s = None, math.inf
@@ -89,8 +89,8 @@ class _Watched:
 
 @dataclass(slots=True, eq=False)
 class Watching:
-    """The part of an agent that watches instances. `address`: where those answer whose VMs have none of their own ("":
-    not known). `busy`: whether an action on a VM is under way."""
+    """The part of an agent that checks the health of instances. `address`: where VMs without an address of their own
+    answer ("": unknown). `busy`: whether an action on a VM is in progress."""
 
     address: str
     busy: Callable[[str], bool]
@@ -102,7 +102,7 @@ class Watching:
     _timer_s: float = math.inf
 
     def number(self, term: int) -> int:
-        """The number of the `Watch` of that term that it goes by (0: none)."""
+        """Return the number of the `Watch` of that term that is in use (0: none)."""
         return self._number if term == self._term else 0
 
     def follow(self, watch: Watch, now_s: float, effects: list[Effect]) -> None:
@@ -119,12 +119,12 @@ class Watching:
         self._look(now_s, effects)
 
     def seen(self, domains: Mapping[str, VmStatus], fresh: Container[str], now_s: float, effects: list[Effect]) -> None:
-        """A reading; of the VMs in `fresh` something newer is known."""
+        """Take in a reading; for the VMs in `fresh`, something newer is known."""
         self._domains = {vm: status for vm, status in domains.items() if vm not in fresh}
         self._look(now_s, effects)
 
     def unsure(self, vm: str) -> None:
-        """Something has happened to a VM: the next reading tells whether it runs."""
+        """Note that something has happened to a VM: the next reading shows whether it runs."""
         self._domains.pop(vm, None)
         watched = self._watched.get(vm)
         if watched is not None:
@@ -145,7 +145,7 @@ class Watching:
         self._arm(now_s, effects)
 
     def probed(self, answer: Probed, now_s: float) -> list[Effect]:
-        """A probe has ended."""
+        """Handle the end of a probe."""
         effects: list[Effect] = []
         asked = self._asked.pop(answer.vm, None)
         watched = self._watched.get(answer.vm)
@@ -155,7 +155,7 @@ class Watching:
         return effects
 
     def rows(self) -> tuple[Health, ...]:
-        """What is known of every instance that runs here."""
+        """Return the known health of every instance that runs here."""
         if not self._watched:
             return ()
         return tuple(_row(watched) for watched in self._watched.values() if watched.address is not None)
@@ -188,7 +188,7 @@ class Watching:
 
 
 def _runs(status: VmStatus, target: Target) -> bool:
-    """Whether a VM runs in the life that is to be watched, and is not on its way elsewhere."""
+    """Return whether a VM runs in the generation to be probed and is not migrating."""
     return status.state is VmState.RUNNING and status.generation == target.generation and not status.busy
 
 
@@ -205,5 +205,6 @@ def _period_s(target: Target) -> float:
 
 
 def _phase_frac(vm: str) -> float:
-    """Where in its period an instance is first probed (0..1): the same at every start, and spread over instances."""
+    """Return the point in its period at which an instance is first probed (0..1): the same at every start, and spread
+    over instances."""
     return crc32(vm.encode()) / 2.0**32

@@ -1,10 +1,10 @@
-"""The setup of the agent's own host when it changes hands: what a controller asked, until it is carried out and
+"""The setup of the agent's own host when it is reassigned: the controller's request, until it is carried out and
 answered (phoenixcloud.txt section 4.2).
 
-A request that is answered was journaled, with its answer, and the same one again is answered so. One that is stale, or
-that has to wait its turn, is not answered: its asker asks again. What an earlier process of this boot had begun and not
-ended is carried out again; what was begun in an earlier boot, or failed there, is not answered either: it is asked for
-anew.
+An answered request is journaled with its answer, and a repeated request gets the same answer. A request that is stale,
+or that has to wait its turn, is not answered: the controller asks again. A setup that an earlier process of this boot
+began and did not end is carried out again. A setup that was begun in an earlier boot, or failed there, is not answered
+either: the controller requests it again.
 """
 
 from __future__ import annotations
@@ -45,23 +45,21 @@ class SettingUp:
 
     @property
     def running(self) -> bool:
-        """Whether a setup is under way: no VM may come to life meanwhile."""
+        """Whether a setup is in progress: no VM may be started meanwhile."""
         return self._state.setting_up is not None
 
     def start(self, now_s: float, effects: list[Effect]) -> None:
-        """The process begins: carry out again what was begun in this boot and not ended."""
+        """Carry out again, at the start of the process, a setup that was begun in this boot and did not end."""
         begun = self._state.setting_up
         if begun is None:
             return
         if begun.boot_id == self._boot_id:
             effects.append(SetUpHost(begun.request, begun.environment, begun.step, begun.setup))
         else:  # nothing has failed: who asked for it asks anew when it hears of this boot
-            self._write(
-                SetUpEnded(self._answer(begun, False, "the host was started anew while it ran", now_s)), effects
-            )
+            self._write(SetUpEnded(self._answer(begun, False, "the host rebooted while it ran", now_s)), effects)
 
     def asked(self, request: SetUpNode, now_s: float, effects: list[Effect]) -> bool:
-        """A controller asks; true when a new reading is to decide, see `look`."""
+        """Handle a controller's request; return true if a new reading has to decide, see `look`."""
         known = self._state.ended_setups.get(request.request)
         if known is not None and not known.ok and known.boot_id != self._boot_id:
             return False
@@ -75,11 +73,11 @@ class SettingUp:
         return not looking
 
     def look(self, seq: int) -> None:
-        """The reading that decides is asked for, under this seq."""
+        """Note the seq under which the deciding reading was requested."""
         self._seq = seq
 
     def seen(self, seq: int, reading: Observed, news: bool, now_s: float, effects: list[Effect]) -> None:
-        """A reading that was asked for under `seq`; `news`: an operation has ended since."""
+        """Take in a reading that was requested under `seq`; `news`: an operation has ended since."""
         request = self._request
         if request is None or seq < self._seq:
             return
@@ -94,7 +92,7 @@ class SettingUp:
             effects.append(SetUpHost(request.request, request.environment, request.step, request.setup))
 
     def done(self, answer: HostSetUp, now_s: float) -> list[Effect]:
-        """The setup has ended."""
+        """Handle the end of the setup."""
         effects: list[Effect] = []
         begun = self._state.setting_up
         if begun is not None and begun.request == answer.request:
@@ -104,7 +102,7 @@ class SettingUp:
     # --- inside ---------------------------------------------------------------------------------------------------
 
     def _is_stale(self, request: SetUpNode, now_s: float) -> bool:
-        """Of a controller that leads no more, for another boot, or too late."""
+        """Return whether the request is from a former leader, for another boot, or too late."""
         return bool(outdated(request, self._state.term, self._boot_id, now_s))
 
     def _end(self, request: SetUpNode, ok: bool, output: str, now_s: float, effects: list[Effect]) -> None:
@@ -118,10 +116,10 @@ class SettingUp:
 
 
 def _key(request: str) -> str:
-    """Of the answer in the outbox."""
+    """Return the key of the answer in the outbox."""
     return f"setup:{request}"
 
 
 def _alive(vms: Sequence[VmStatus]) -> str:
-    """Why a host with these VMs must not be set up; empty when it may. VMs that are not ours do not count."""
+    """Return why a host with these VMs must not be set up; empty when it may. Unmanaged VMs do not count."""
     return on_it([vm.vm for vm in vms if vm.managed and vm.state in HOLDING_STATES])

@@ -1,8 +1,8 @@
-"""The sleep of the agent's own host: what a controller asked, what is answered, until the host sleeps or does not.
+"""The sleep of the agent's own host: the controller's request and its answer, until the host sleeps or fails to.
 
-A request goes through three steps: the agent looks afresh, its answer is on the way to the broker, the host is going
-down. From the second on no order is begun. A request is not journaled before it is agreed to: the asker asks again if
-this process does not live to answer.
+A request goes through three steps: the agent takes a new reading, its answer is on the way to the broker, the host is
+going down. From the second step on, no order is begun. A request is journaled only when it is agreed to: if this
+process dies before it answers, the controller asks again.
 """
 
 from __future__ import annotations
@@ -54,7 +54,8 @@ class Sleeping:
         return self._request is not None and self._step is not _Step.LOOKING
 
     def asked(self, request: GoToSleep, now_s: float, effects: list[Effect]) -> bool:
-        """A controller asks; true when a new reading is to decide, see `look`. A later request replaces an earlier."""
+        """Handle a controller's request; return true if a new reading has to decide, see `look`. A later request
+        replaces an earlier one."""
         before = self._request
         if before is not None and before.request == request.request:
             return False  # a second delivery
@@ -69,11 +70,11 @@ class Sleeping:
         return False
 
     def look(self, seq: int) -> None:
-        """The reading that decides is asked for, under this seq."""
+        """Note the seq under which the deciding reading was requested."""
         self._seq = seq
 
     def seen(self, seq: int, reading: Observed, news: bool, now_s: float, effects: list[Effect]) -> None:
-        """A reading that was asked for under `seq`; `news`: something has ended since."""
+        """Take in a reading that was requested under `seq`; `news`: something has ended since."""
         request = self._request
         if request is None or self.decided or seq < self._seq:
             return
@@ -85,7 +86,8 @@ class Sleeping:
             self._agree(request, now_s, effects)
 
     def published(self, key: Key | None, now_s: float, effects: list[Effect]) -> None:
-        """The broker has what was sent under that key. With the answer the controller counts with silence: sleep."""
+        """Handle the broker's confirmation of the message with that key. Once the answer is confirmed, the controller
+        expects this node to stop reporting: sleep."""
         request = self._request
         if request is None or self._step is not _Step.ANSWERING or key != _key(request):
             return
@@ -97,7 +99,7 @@ class Sleeping:
         effects.append(SleepHost(request.mode))
 
     def ended(self, ended: SleepEnded, now_s: float, effects: list[Effect]) -> None:
-        """The host is awake again, or still."""
+        """Handle the end of the sleep: the host is awake again, or did not go to sleep."""
         request, self._request = self._request, None
         if request is not None and not ended.ok:
             self._answer(request, ended.detail or "the host did not go to sleep", now_s, effects)
@@ -105,7 +107,7 @@ class Sleeping:
     # --- inside ---------------------------------------------------------------------------------------------------
 
     def _refusal(self, request: GoToSleep, now_s: float) -> str:
-        """Why a request must not be followed, whatever is on the host; empty when it may."""
+        """Return why a request must not be followed, independent of the VMs on the host; empty when it may."""
         if why := outdated(request, self._state.term, self._boot_id, now_s):
             return why
         if request.expires_at_s > now_s + self._keep_s:
@@ -118,13 +120,13 @@ class Sleeping:
 
     def _open_business(self, news: bool) -> str:
         if self._state.accepted or news:
-            return "an operation is under way, or has just ended"
+            return "an operation is in progress, or has just ended"
         if self._state.events or self._state.unreported:
             return "not everything that has happened on it is known yet"
         return ""
 
     def _agree(self, request: GoToSleep, now_s: float, effects: list[Effect]) -> None:
-        """The host goes to sleep, or goes on doing so."""
+        """Agree that the host goes to sleep, or continues to."""
         if self._request is not None:
             self._outbox.drop(_key(self._request))
         if not self.decided:
@@ -139,12 +141,12 @@ class Sleeping:
 
 
 def _key(request: GoToSleep) -> str:
-    """Of the answer in the outbox."""
+    """Return the key of the answer in the outbox."""
     return f"sleep:{request.request}"
 
 
 def _alive(vms: Sequence[VmStatus]) -> str:
-    """Why a host with these VMs must not sleep, ours or not; empty when it may."""
+    """Return why a host with these VMs, managed or unmanaged, must not sleep; empty when it may."""
     return on_it([vm.vm for vm in vms if vm.state in HOLDING_STATES or vm.busy])
 
 

@@ -59,7 +59,7 @@ class Reported:
 
 @dataclass(frozen=True, slots=True)
 class GuestNoted:
-    """A guest did something without being asked; the event is to be told until a controller has stored it."""
+    """A guest changed without a request; the event is sent until a controller has stored it."""
 
     event: GuestEvent
 
@@ -110,7 +110,7 @@ class SetUpBegun:
 
 @dataclass(frozen=True, slots=True)
 class SetUpEnded:
-    """How a setup ended, or why it was refused; nothing of it is under way any more."""
+    """How a setup ended, or why it was refused; no part of it is in progress any more."""
 
     answer: SetUpAnswer
 
@@ -224,7 +224,7 @@ class JournalState:
             self._rebase(record)
 
     def compact(self) -> tuple[JournalRecord, ...]:
-        """The shortest list of records whose fold is this state."""
+        """Return the shortest list of records whose fold is this state."""
         records: list[JournalRecord] = []
         for action, finished in self.finished.items():
             records.append(finished)
@@ -311,5 +311,5 @@ class JournalState:
 
 
 def left_a_domain(status: VmStatus) -> bool:
-    """Whether a VM that is over still has a definition to remove."""
+    """Return whether a VM that is over still has a definition to remove."""
     return status.state in (VmState.ENDED, VmState.CRASHED)

@@ -38,7 +38,7 @@ class Outbox:
         self._armed = False
 
     def __len__(self) -> int:
-        """How many are unconfirmed."""
+        """Return the number of unconfirmed messages."""
         return len(self._sent)
 
     def send(self, key: Key, message: Load, now_s: float, effects: list[Effect]) -> None:
@@ -53,7 +53,8 @@ class Outbox:
             effects.append(StartTimer(TIMER, now_s + self._retry_s))
 
     def confirm(self, publish_id: int, ok: bool) -> Key | None:
-        """The broker's answer; returns the key of what has now arrived. A refusal leaves it to the next retry."""
+        """Handle the broker's answer; return the key of what has now arrived. A refused message waits for the next
+        retry."""
         if not ok or publish_id not in self._sent:
             return None
         key = self._sent.pop(publish_id).key
@@ -67,7 +68,7 @@ class Outbox:
             del self._sent[number]
 
     def fire(self, now_s: float) -> list[Effect]:
-        """The timer is due: publish again what has waited long enough."""
+        """Handle the due timer: publish again what has waited long enough."""
         self._armed = True  # set once below, for what is then the oldest
         effects = self._again([sent for sent in self._sent.values() if sent.at_s + self._retry_s <= now_s], now_s)
         self._armed = bool(self._sent)
@@ -76,7 +77,7 @@ class Outbox:
         return effects
 
     def resend(self, now_s: float) -> list[Effect]:
-        """The connection is new: publish again everything unconfirmed, in order."""
+        """Publish everything unconfirmed again, in order, on a new connection."""
         return self._again(list(self._sent.values()), now_s)
 
     def _again(self, due: list[_Sent], now_s: float) -> list[Effect]:

@@ -6,8 +6,8 @@ from shared.protocol.messages import GoToSleep, RunStandardJob, SetUpNode
 
 
 def outdated(asked: GoToSleep | RunStandardJob | SetUpNode, term: int, boot_id: str, now_s: float) -> str:
-    """Why not ("": it may): it is of a controller that leads no more (`term`: the highest seen), for another boot than
-    this one, or too late."""
+    """Return why the request is outdated ("": it is not): its controller is no longer the leader (`term`: the highest
+    seen), it is for another boot than this one, or it is too late."""
     if asked.term < term:
         return f"term {term} has been seen"
     if asked.boot_id != boot_id:

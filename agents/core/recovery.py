@@ -10,14 +10,14 @@ BROUGHT_TO_LIFE = frozenset({VmState.RUNNING, VmState.PAUSED, VmState.ENDED, VmS
 
 
 def judge(action: Action, domain: VmStatus | None, image: VmStatus | None, same_boot: bool) -> tuple[Outcome, str]:
-    """OK when the action's post-condition holds on this node, else INTERRUPTED; and a detail for people.
+    """Return OK if the action's post-condition holds on this node, else INTERRUPTED; and a detail for people.
 
-    `domain` and `image` are what the node has of the VM as ours, with no operation under way on it. `same_boot`: the
-    host has not been started anew since the action was accepted.
+    `domain` and `image` are the managed domain and image of the VM on the node, with no operation in progress on it.
+    `same_boot`: the host has not been restarted since the action was accepted.
     """
     if _holds(action, domain, image, same_boot):
         return Outcome.OK, "not seen to end"
-    return Outcome.INTERRUPTED, "the agent was away" if same_boot else "the host was started anew"
+    return Outcome.INTERRUPTED, "the agent was away" if same_boot else "the host rebooted"
 
 
 def _holds(action: Action, domain: VmStatus | None, image: VmStatus | None, same_boot: bool) -> bool:

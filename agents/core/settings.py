@@ -1,4 +1,4 @@
-"""What an agent's core can be told: periods and limits, in seconds."""
+"""Settings of an agent's core: periods and limits, in seconds."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ OUTCOME_KEEP_S = 3600.0
 class AgentSettings:
     """Settings of one agent; every number is finite and above 0, else `InvalidValue`.
 
-    report_s: period of the reports. operation_timeout_s: an operation under way for so long is aborted.
-    publish_retry_s: what the broker has not confirmed by then is published again. outcome_keep_s: how long after its
-    expiry a finished action's outcome is kept; an order that expires later than that from now is refused, so that the
-    outcomes kept are bounded. address: where programs on this node answer whose VM has no address of its own ("": not
-    known).
+    report_s: period of the reports. operation_timeout_s: an operation in progress for that long is aborted.
+    publish_retry_s: messages that the broker has not confirmed by then are published again. outcome_keep_s: how long
+    after its expiry a finished action's outcome is kept. An order that expires later than that from now is refused,
+    which bounds the number of outcomes kept. address: where programs on this node answer whose VM has no address of its
+    own ("": unknown).
     """
 
     report_s: float = 5.0

@@ -37,7 +37,7 @@ class StandardJobs:
         self._answers: dict[str, StandardJobEnded] = {}
 
     def asked(self, message: RunStandardJob, now_s: float, effects: list[Effect]) -> None:
-        """A controller asks. The same request again is answered as before, or not at all while it runs."""
+        """Handle a controller's request. A repeated request gets the same answer as before, or none while it runs."""
         request = message.request
         if request == self._running:
             return
@@ -53,7 +53,7 @@ class StandardJobs:
         effects.append(RunStandard(request, message.run))
 
     def ran(self, ended: StandardRan, now_s: float) -> list[Effect]:
-        """The copies have ended, or could not be run."""
+        """Handle the end of the copies, or the failure to run them."""
         effects: list[Effect] = []
         if ended.request == self._running:
             self._running = ""
@@ -61,7 +61,7 @@ class StandardJobs:
         return effects
 
     def _refusal(self, message: RunStandardJob, now_s: float) -> str:
-        """Why it must not be run now; empty when it may."""
+        """Return why the benchmark must not run now; empty when it may."""
         if why := outdated(message, self._state.term, self._boot_id, now_s):
             return why
         if self._running:
@@ -86,5 +86,5 @@ class StandardJobs:
 
 
 def _key(request: str) -> str:
-    """Of the answer in the outbox."""
+    """Return the key of the answer in the outbox."""
     return f"standard:{request}"

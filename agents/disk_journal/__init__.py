@@ -107,7 +107,7 @@ class DiskJournal:
             os.ftruncate(self._fd, self._size)
             os.fdatasync(self._fd)
         except OSError as second:
-            self._broken = f"{text} ({second.strerror} while mending it)"
+            self._broken = f"{text} ({second.strerror} while repairing it)"
         raise StoreUnavailable(text) from error
 
     def _mend(self) -> tuple[int, int]:
@@ -178,7 +178,7 @@ def _part(record: Any) -> bytes:
 
 
 def _records(body: bytes) -> Iterator[JournalRecord]:
-    """The records of a frame. Raises CodecError for what this version does not know."""
+    """Yield the records of a frame. Raises CodecError for a record that this version does not know."""
     at = 0
     while at < len(body):
         length, name_length = PART.unpack_from(body, at)
@@ -193,7 +193,7 @@ def _records(body: bytes) -> Iterator[JournalRecord]:
 
 
 def _frames(whole: bytes, at: int, path: Path) -> Iterator[tuple[bytes, int]]:
-    """The bodies of the frames from `at` on, each with where it ends, up to a torn last one."""
+    """Yield the bodies of the frames from `at` on, each with its end position, up to a torn last frame."""
     while at < len(whole):
         body = _body(whole, at)
         if body is None:
@@ -205,7 +205,7 @@ def _frames(whole: bytes, at: int, path: Path) -> Iterator[tuple[bytes, int]]:
 
 
 def _body(whole: bytes, at: int) -> bytes | None:
-    """The body of the frame at `at`, None when there is no whole and sound one."""
+    """Return the body of the frame at `at`; None if no complete, intact frame is there."""
     if len(whole) - at < FRAME.size:
         return None
     mark, length, crc = FRAME.unpack_from(whole, at)
@@ -215,7 +215,7 @@ def _body(whole: bytes, at: int) -> bytes | None:
 
 
 def _any_frame(whole: bytes, at: int) -> bool:
-    """Whether a sound frame begins anywhere from `at` on."""
+    """Return whether an intact frame begins anywhere from `at` on."""
     while (at := whole.find(MARK, at)) >= 0:
         if _body(whole, at) is not None:
             return True
@@ -235,7 +235,8 @@ def _check(body: bytes, at: int, path: Path) -> None:
 def _damaged(path: Path, at: int, what: str) -> Problem:
     advice = (
         "a sound journal: check the disk, restore the file or the version that wrote it, or move it away; without it"
-        " the agent begins anew, what runs goes on, and the results of actions under way come from what is seen"
+        " the agent starts without memory, VMs keep running, and results of actions in progress come from"
+        " observation"
     )
     return Problem(f"{path}, byte {at}", what, advice)
 

@@ -115,7 +115,7 @@ class Unit:
 
 
 def path_of(unit: str) -> str:
-    """The D-Bus object of a unit."""
+    """Return the path of a unit's D-Bus object."""
     label = [
         char if char.isascii() and (char.isalpha() or (char.isdigit() and at > 0)) else _escaped(char)
         for at, char in enumerate(unit)
@@ -124,7 +124,7 @@ def path_of(unit: str) -> str:
 
 
 def unit_of(path: str) -> str:
-    """The unit of a D-Bus object; "" where it is none."""
+    """Return the unit of a D-Bus object; "" if it is not a unit."""
     head, _, label = path.rpartition("/")
     if head != _UNITS or label == "_":
         return ""
@@ -215,7 +215,7 @@ class SystemdBus:
         return found
 
     def units(self, patterns: Sequence[str]) -> tuple[Unit, ...]:
-        """The units in memory whose names match one of the patterns (as in a shell)."""
+        """Return the units in memory whose names match one of the patterns (as in a shell)."""
         with self._connection() as connection:
             call = new_method_call(_manager(), "ListUnitsByPatterns", "asas", ([], list(patterns)))
             (rows,) = self._ask(connection, call, "list", " ".join(patterns))
@@ -262,12 +262,12 @@ class SystemdBus:
                 result = self._result(connection, removed, job, until_s)
             self._ask(connection, message_bus.RemoveMatch(told), verb, unit)
         if not result:
-            raise TransientError(f"{verb} of {unit} is still under way after {limit_s:g} s")
+            raise TransientError(f"{verb} of {unit} is still in progress after {limit_s:g} s")
         if result != "done":
             raise JobFailed(f"{verb} of {unit}: {result}{self._why(unit)}", result)
 
     def _result(self, connection: Any, removed: deque[Any], job: str, until_s: float) -> str:
-        """How a job ended; "" when it has not in time."""
+        """Return how a job ended; "" if it did not end in time."""
         while (left_s := until_s - self._clock.monotonic_s()) > 0.0:
             try:
                 ended = connection.recv_until_filtered(removed, timeout=left_s)
@@ -278,7 +278,7 @@ class SystemdBus:
         return ""
 
     def _why(self, unit: str) -> str:
-        """What systemd says of a unit that failed."""
+        """Return systemd's description of a unit's failure."""
         seen = self.properties(unit, ("Result", "ExecMainCode", "ExecMainStatus"))
         status = f", status {seen['ExecMainStatus']}" if seen["ExecMainCode"] else ""
         return f" ({seen['Result']}{status})"
@@ -293,7 +293,7 @@ class SystemdBus:
 
     @contextmanager
     def _connection(self) -> Iterator[Any]:
-        """One that nobody else uses meanwhile; it is kept unless something went wrong."""
+        """Yield a connection that no one else uses meanwhile; keep it unless something went wrong."""
         connection = self._taken() or self._opened()
         good = False
         try:
@@ -308,7 +308,7 @@ class SystemdBus:
                 connection.close()
 
     def _taken(self) -> Any:
-        """An idle connection that has not ended; None when there is none."""
+        """Take an idle connection that has not ended; None when there is none."""
         while True:
             with self._lock:
                 if not self._idle:
@@ -336,8 +336,8 @@ class Changes:
         self._connection, self._clock = connection, clock
 
     def wait(self, limit_s: float) -> frozenset[str]:
-        """The units of which something has changed, as soon as there are any; empty after `limit_s`. Raises
-        TransientError when the bus has ended: begin anew."""
+        """Return the units that have changed, as soon as there are any; empty after `limit_s`. Raises TransientError
+        when the bus has ended: start over with a new object."""
         until_s = self._clock.monotonic_s() + limit_s
         names: set[str] = set()
         while True:
@@ -355,7 +355,7 @@ class Changes:
 
 @contextmanager
 def _told() -> Iterator[None]:
-    """What goes wrong on a connection, in our words."""
+    """Convert errors of a connection to TransientError."""
     try:
         yield
     except TimeoutError as error:
@@ -365,8 +365,8 @@ def _told() -> Iterator[None]:
 
 
 def _changed(heard: Message) -> set[str]:
-    """The unit that a signal names. Everybody on the bus may send us one, also one that systemd never would: then a
-    unit is looked at in vain."""
+    """Return the unit that a signal names. Any process on the bus may send a signal that systemd never would: a unit is
+    then looked up in vain."""
     fields = heard.header.fields
     if fields.get(HeaderFields.member) == "UnitRemoved":
         return {str(name) for name in heard.body[:1]}
@@ -379,7 +379,7 @@ def _manager() -> DBusAddress:
 
 
 def _ended(sock: socket.socket) -> bool:
-    """Whether the other side has closed it."""
+    """Return whether the other side has closed the connection."""
     readable, _, _ = select.select([sock], [], [], 0.0)
     return bool(readable) and not sock.recv(1, socket.MSG_PEEK)
 

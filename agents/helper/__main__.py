@@ -37,7 +37,7 @@ def _limit(limit_s: float, error: Exception) -> None:
 def answer(
     channel: socket.socket, config: str = CONFIG, folder: str = FOLDER, limit_s: float = request.REQUEST_LIMIT_S
 ) -> dict[str, Any]:
-    """Carry out the request on a channel, which is to come within `limit_s`; what is to be answered."""
+    """Carry out the request that arrives on a channel within `limit_s`; return the answer."""
     try:
         allowed = policy.read(config)
         policy.check_peer(channel, allowed.user)

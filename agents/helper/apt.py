@@ -81,14 +81,14 @@ class Apt:
                 shutil.rmtree(folder)
 
     def version(self, name: str) -> str:
-        """The version that is installed, whole; "" when none is."""
+        """Return the full version that is installed; "" when none is."""
         asked = self._run("dpkg-query", "-W", "-f", "${db:Status-Abbrev}|${Version}", name)
         status, _, version = asked.stdout.partition("|")
         return version if asked.returncode == 0 and status.strip() == "ii" else ""
 
     def present(self, package: PackageRequest) -> str:
-        """The version that is installed if it is the one wanted, else "". Where a source still has that version, its
-        digest counts too; where none has, the version alone."""
+        """Return the installed version if it is the requested one, else "". If a source still has that version, its
+        digest must match too; otherwise the version alone decides."""
         version = self.version(package.name)
         if not version or package.version not in ("", version):
             return ""
@@ -99,7 +99,7 @@ class Apt:
         return version if digest[1] == package.sha256 else ""
 
     def fetched(self, package: PackageRequest, update: bool) -> str:
-        """The package's file, downloaded, checked, and out of reach of whoever downloaded it."""
+        """Download and check the package's file; return its path, where the download user has no access."""
         name = f"{package.name}={package.version}" if package.version else package.name
         got = self._download(name)
         if got.returncode and update:
@@ -125,7 +125,7 @@ class Apt:
             self._run("dpkg", "--configure", "-a")
 
     def would(self, files: Sequence[str]) -> tuple[set[str], set[str]]:
-        """The packages that would be installed and removed. Raises Refusal where that cannot be said."""
+        """Return the packages that would be installed and removed. Raises Refusal if that cannot be determined."""
         asked = self._run("apt-get", *OPTIONS, *INSTALL[:2], "--simulate", "install", *files)
         if asked.returncode:
             raise Refusal(f"cannot be installed: {_said(asked)}")
@@ -179,5 +179,5 @@ def _moved(source: Path, target: Path) -> str:
 
 
 def _said(done: subprocess.CompletedProcess[str]) -> str:
-    """What a program said last, on one line."""
+    """Return the end of a program's output, on one line."""
     return " ".join((done.stderr.strip() or done.stdout.strip()).split())[-OUTPUT_CHARS_MAX:]

@@ -8,4 +8,4 @@ class Refusal(Exception):
 
 
 class Failure(Exception):
-    """It was begun and has not come about; the text says why."""
+    """A request was begun and has failed; the text says why."""

@@ -23,9 +23,9 @@ _CREDENTIALS = struct.Struct("3i")  # struct ucred: pid, uid, gid
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """user: whose requests are heard. packages: patterns of names that may be asked for; `*` stands for any characters.
-    dependencies: of names that may come with them besides. update: the lists of packages are fetched anew where they do
-    not have what is asked for."""
+    """The helper's policy. user: the user whose requests are accepted. packages: patterns of names that may be
+    requested; `*` stands for any characters. dependencies: patterns of names that may be installed along with them.
+    update: fetch the package lists again if they lack a requested package."""
 
     user: str = "trimtab"
     packages: tuple[str, ...] = ()
@@ -46,8 +46,8 @@ class Policy:
 
 
 def read(path: str, owner: int = 0) -> Policy:
-    """The policy in a TOML file. Raises Refusal unless the file belongs to `owner`, only that one may write it, and all
-    in it is valid."""
+    """Read the policy from a TOML file. Raises Refusal unless the file belongs to `owner`, no one else may write it,
+    and all of it is valid."""
     fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
     with os.fdopen(fd, "rb") as file:
         found = os.fstat(fd)

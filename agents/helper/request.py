@@ -21,7 +21,7 @@ DIGEST = re.compile(r"[0-9a-f]{64}")
 
 @dataclass(frozen=True, slots=True)
 class PackageRequest:
-    """A package that is to be installed; version "": whichever the sources have. sha256: of its file."""
+    """A package to install; version "": any that the sources have. sha256: digest of its file."""
 
     name: str
     version: str
@@ -30,19 +30,19 @@ class PackageRequest:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What is to be installed, within how many seconds."""
+    """The packages to install, and the time limit in seconds."""
 
     install: tuple[PackageRequest, ...]
     limit_s: float
 
 
 def too_late(limit_s: float) -> Refusal:
-    """What is answered to one that has not come."""
+    """Return the answer for a request that has not arrived."""
     return Refusal(f"no request within {limit_s:g} s")
 
 
 def received(channel: socket.socket, limit_s: float = REQUEST_LIMIT_S) -> bytes:
-    """The line that was sent. Raises Refusal when it is too long, too late or not ended."""
+    """Return the line that was received. Raises Refusal when it is too long, too late or not terminated."""
     channel.settimeout(limit_s)
     line = b""
     while not line.endswith(b"\n"):
@@ -59,7 +59,7 @@ def received(channel: socket.socket, limit_s: float = REQUEST_LIMIT_S) -> bytes:
 
 
 def parsed(line: bytes) -> Request:
-    """The request in a line. Raises Refusal."""
+    """Parse the request in a line. Raises Refusal."""
     try:
         said = json.loads(line)
     except (ValueError, RecursionError) as error:

@@ -35,7 +35,7 @@ class Present(Protocol):
 
 
 def is_strange(action: Action, here: Present | None) -> bool:
-    """Whether an action is on what is not ours and may not be touched."""
+    """Return whether an action is on something unmanaged that it may not touch."""
     return here is not None and not here.managed and action.kind not in _OF_WHAT_IS_NOT_OURS
 
 
@@ -45,12 +45,12 @@ def generation(action: Action, here: Present) -> Answer | None:
 
 
 def other(here: Present, outcome: Outcome = Outcome.ALREADY_THERE) -> Answer:
-    """It is of another generation."""
+    """Return the answer for a VM of another generation."""
     return outcome, f"generation {here.generation}"
 
 
 def not_now(here: Present) -> Answer:
-    """Its state does not allow it."""
+    """Return the answer for a VM whose state does not allow the action."""
     return Outcome.REFUSED, f"it is {here.state.value if here.state else 'gone'}"
 
 

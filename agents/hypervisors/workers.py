@@ -32,7 +32,7 @@ class Workers:
         self._tasks.put(task)
 
     def close(self) -> None:
-        """The threads end once all tasks are done; no more may be given."""
+        """Accept no more tasks; the threads end once all tasks are done."""
         with self._lock:
             for _ in range(self._threads):
                 self._tasks.put(None)

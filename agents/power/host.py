@@ -27,7 +27,7 @@ class SteadyClock(Protocol):
     """Time that nobody sets, and a way to let it pass."""
 
     def monotonic_s(self) -> float:
-        """Seconds since some fixed moment, without those in which the host was suspended."""
+        """Return the seconds since some fixed moment, without the time in which the host was suspended."""
         ...
 
     def sleep(self, seconds: float) -> None:
@@ -59,7 +59,7 @@ class OwnHost:
             if self._suspended_s() - before_s >= SUSPENDED_MIN_S:
                 return SleepEnded(True)
             self._clock.sleep(LOOK_S)
-        return SleepEnded(False, f"the host is still awake {SLEEP_LIMIT_S:g} s after it was told to {mode.value}")
+        return SleepEnded(False, f"the host is still awake {SLEEP_LIMIT_S:g} s after it was asked to {mode.value}")
 
 
 class OtherHost:

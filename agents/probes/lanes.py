@@ -12,8 +12,8 @@ from shared.runtime.lanes import Lane
 
 
 class ProbeLanes:
-    """Has instances probed and hands each answer to `answer`, in the thread of the probe. How many are under way at a
-    time is for who asks to say. `lane` makes a thread of that name."""
+    """Probes instances and passes each answer to `answer`, in the thread of the probe. The caller limits the number of
+    probes in progress. `lane` makes a thread of that name."""
 
     def __init__(self, monitor: Monitor, lane: Callable[[str], Lane], answer: Callable[[Probed], None]) -> None:
         self._monitor, self._lane, self._answer = monitor, lane, answer

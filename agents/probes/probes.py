@@ -14,7 +14,7 @@ from io import BufferedReader
 from shared.base.addresses import is_address
 from shared.base.deadline import Deadline, connected, received, send_all
 from shared.base.errors import InvalidInput, Problem, TransientError
-from shared.config.agent import MonitorKeys
+from shared.config.agent import HealthCheckKeys
 from shared.ports.effects import Probed
 from shared.runtime import subprocesses
 from shared.values.health import NO_ADDRESS, UNKNOWN_COMMAND, Probe, ProbeKind, Target
@@ -33,11 +33,11 @@ class _CannotTell(Exception):
 class Monitor:
     """Finds out whether an instance serves. Raises InvalidInput for a command without a program."""
 
-    def __init__(self, keys: MonitorKeys) -> None:
+    def __init__(self, keys: HealthCheckKeys) -> None:
         self._commands = keys.commands
         empty = [name for name, command in keys.commands.items() if not command.run]
         if empty:
-            places = [f"monitor.commands.{name}.run" for name in empty]
+            places = [f"health_checks.commands.{name}.run" for name in empty]
             raise InvalidInput(*(Problem(where, "is empty", "a program and its arguments") for where in places))
         self._probes: Mapping[ProbeKind, Callable[[Target, str], str]] = {
             ProbeKind.HTTP: _http,
@@ -101,7 +101,8 @@ def _request(probe: Probe, address: str) -> bytes:
 
 
 def _head(answer: BufferedReader) -> bytes:
-    """The head of an answer, or as much of it as there is or may be. TimeoutError when it takes too long."""
+    """Read the head of an answer, or as much of it as there is or may be. Raises TimeoutError when it takes too
+    long."""
     said = b""
     while b"\r\n\r\n" not in said and len(said) < HEAD_BYTES_MAX and (some := answer.read1(READ_BYTES)):
         said += some
@@ -109,7 +110,7 @@ def _head(answer: BufferedReader) -> bytes:
 
 
 def _told(head: bytes) -> str:
-    """Why an answer is not a good one ("": it is)."""
+    """Return why an answer is not a good one ("": it is)."""
     if not head:
         return "the connection was closed without an answer"
     words = head.split(b"\r\n", 1)[0].split()

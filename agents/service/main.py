@@ -23,7 +23,7 @@ from agents.service.metrics import AgentFacts, AgentMeter
 from agents.setups.host import OtherSetups, OwnSetups
 from agents.standard_jobs.running import NoStandardJobs, OwnStandardJobs
 from shared.base.errors import InvalidInput, Problem, StoreUnavailable, TransientError
-from shared.config.agent import AgentConfig, MonitorKeys
+from shared.config.agent import AgentConfig, HealthCheckKeys
 from shared.metrics import exposition
 from shared.ports import effects as fx
 from shared.ports import plugins
@@ -119,7 +119,7 @@ class AgentShell(Shell):
         self._sleep_lane = self.lane("sleep")
         self._setup_lane = self.lane("setup")
         self._standard_lane = self.lane("standard")
-        probes = ProbeLanes(monitor or Monitor(MonitorKeys()), self.lane, self.post)
+        probes = ProbeLanes(monitor or Monitor(HealthCheckKeys()), self.lane, self.post)
         self._carry |= {
             fx.Operate: lambda effect: self._lane.do(partial(self._begin, effect)),
             fx.Abort: lambda effect: self._lane.do(partial(self._call, self.hypervisor.abort, effect.vm)),
@@ -133,16 +133,16 @@ class AgentShell(Shell):
         }
 
     def facts(self) -> AgentFacts:
-        """How things stand in core and journal; in the core's thread."""
+        """Return the state of core and journal; call it in the core's thread."""
         core, size_bytes = self.core, getattr(self._journal, "size_bytes", None)
         return AgentFacts(self.node, len(core.outbox) if isinstance(core, Agent) else 0, size_bytes)
 
     def wake(self) -> None:
-        """The hypervisor has something to say; from any thread."""
+        """Schedule a poll, since the hypervisor has events; may be called from any thread."""
         self._lane.do(self._poll)
 
     def _carry_out(self, effects: Sequence[fx.Effect]) -> None:
-        """As every shell, but records that follow one another are made durable together."""
+        """Carry out effects as every shell does, but make consecutive journal records durable together."""
         at = 0
         while at < len(effects) and self.exit_status is None:
             end = at
@@ -164,7 +164,7 @@ class AgentShell(Shell):
             self.end(BEGIN_ANEW, str(error))  # an agent that cannot remember must not go on
 
     def _set_up(self, effect: fx.SetUpHost) -> None:
-        """In the lane for setups."""
+        """Carry out a setup in the lane for setups."""
         self.post(self._setups.set_up(effect.request, effect.environment, effect.step, effect.setup))
 
     # --- in the hypervisor's lane -----------------------------------------------------------------------------------
@@ -209,7 +209,8 @@ class AgentShell(Shell):
         return None if due_s is None else max(DUE_WAIT_S, due_s - self.clock.now_s())
 
     def _tried(self, what: str, call: Callable[[], None]) -> bool:
-        """Do a call that may fail for a while; false when it did. Told when it begins to fail and when it works."""
+        """Make a call that may fail for a while; return false when it did. Log when it begins to fail and when it works
+        again."""
         begun_s = self.clock.monotonic_s()
         try:
             call()
@@ -229,7 +230,7 @@ class AgentShell(Shell):
 
 
 def link_of(node: str, connect: startup.Connect) -> ConnectionSpec:
-    """An agent's link: it reads its own queue, which `trimtab nodes add` makes."""
+    """Return an agent's link: it reads its own queue, which `trimtab nodes add` creates."""
     return ConnectionSpec(connect, lambda bus: _set_up(bus, node))
 
 
@@ -240,8 +241,8 @@ def _set_up(bus: Bus, node: str) -> None:
 def shape_of(
     config: AgentConfig, node: str, macs: tuple[str, ...] = (), system: tuple[str, str] = ("", "")
 ) -> Callable[[Node], Node]:
-    """What turns the hypervisor's inventory into this node: its name, its type with that one's clock, its reserve, its
-    labels, the addresses of its network cards, the type and version of its operating system."""
+    """Return a function that turns the hypervisor's inventory into this node. It adds the name, the type with its
+    clock, the reserve, labels, the addresses of the network cards, and the operating system's type and version."""
 
     def shape(found: Node) -> Node:
         labels = tuple(dict.fromkeys((*found.labels, *config.node.labels)))
@@ -263,8 +264,8 @@ def shape_of(
 
 
 def find_hypervisor(name: str) -> MakeHypervisor:
-    """The driver registered as `name`: called with the agent's configuration and with what it is to call when it has
-    something to say. Raises InvalidInput naming the drivers there are."""
+    """Return the driver registered as `name`. It is called with the agent's configuration and with the function to call
+    when it has events. Raises InvalidInput naming the available drivers."""
     make: MakeHypervisor = plugins.find_driver(plugins.HYPERVISORS, "hypervisor.driver", name)
     return make
 
@@ -308,7 +309,7 @@ def own_name(config: AgentConfig) -> str:
 
 
 def is_here(hypervisor: object, uri: str) -> bool:
-    """Whether a hypervisor's host is this machine."""
+    """Return whether a hypervisor's host is this machine."""
     return not isinstance(hypervisor, Boots) and not urlsplit(uri).netloc
 
 
@@ -330,10 +331,10 @@ def build(
     seed: int,
     outcome_keep_s: float = OUTCOME_KEEP_S,
 ) -> AgentShell:
-    """An agent's shell from its configuration. outcome_keep_s: see `AgentSettings`. Raises InvalidInput, or
+    """Build an agent's shell from its configuration. outcome_keep_s: see `AgentSettings`. Raises InvalidInput, or
     TransientError when it may work later."""
     node = own_name(config)
-    monitor = Monitor(config.monitor)
+    monitor = Monitor(config.health_checks)
     own = OwnSetups(node, config.setup, f"{config.journal.path}.setup.lock")
     journal = DiskJournal(config.journal.path)
     wake = _Wake()
@@ -382,7 +383,7 @@ DAEMON = startup.Daemon("trimtab-agent", AgentConfig, DEFAULT_CONFIG, _run, chec
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The `trimtab-agent` command; returns its exit status."""
+    """Run the `trimtab-agent` command; return its exit status."""
     return DAEMON.main(arguments)
 
 

@@ -1,4 +1,4 @@
-"""What an agent tells of its node and of itself as metrics: every metric, and the meter that takes them."""
+"""An agent's metrics about its node and itself: every metric, and the meter that collects them."""
 
 from __future__ import annotations
 
@@ -47,7 +47,9 @@ VMS = Metric(
     "trimtab_agent_vms", _GAUGE, "VMs", "VMs and images on the node by state: ours, and others.", ("state", "managed")
 )
 
-UNDER_WAY = Metric("trimtab_agent_actions_under_way", _GAUGE, "actions", "Actions that were accepted and are not done.")
+UNDER_WAY = Metric(
+    "trimtab_agent_actions_in_progress", _GAUGE, "actions", "Actions that were accepted and are not done."
+)
 ACTIONS = Metric(
     "trimtab_agent_actions_total",
     _COUNTER,
@@ -137,7 +139,7 @@ class AgentMeter(ShellMeter):
             self.book.add(FAILURES, 1.0, what)
 
     def read(self, scrape: Scrape, now_s: float) -> None:
-        """The node as it was last read, and how things stand."""
+        """Read the node's last reading and the state of the agent."""
         super().read(scrape, now_s)
         facts, report, seen = self._facts(), self._report, self._seen
         scrape.put(OUTBOX, float(facts.outbox))
@@ -145,7 +147,7 @@ class AgentMeter(ShellMeter):
         if report is not None:
             scrape.put(TERM, float(report.term))
             scrape.put(REPORTED, report.clock_s)
-            scrape.put(UNDER_WAY, float(len(report.under_way)))
+            scrape.put(UNDER_WAY, float(len(report.in_progress)))
             scrape.put(OPEN_EVENTS, float(len(report.events)))
         if seen is not None:
             self._node(seen, facts.node, scrape)

@@ -30,11 +30,11 @@ class Files:
         self._prefixes, self._folder, self._bytes_max = tuple(prefixes), folder, bytes_max
 
     def objections(self, files: Sequence[RemoteFile]) -> list[str]:
-        """Why some of them may not be fetched."""
+        """Return why some of the files may not be fetched."""
         return [why for file in files if (why := self.objection(file.url))]
 
     def objection(self, url: str) -> str:
-        """Why an address may not be fetched; "" when it may."""
+        """Return why an address may not be fetched; "" when it may."""
         try:
             parts = urlsplit(url)
         except ValueError:
@@ -92,7 +92,7 @@ class Files:
             raise
 
     def _bounded(self, url: str, source: BufferedReader) -> Iterator[bytes]:
-        """What a file of this host holds, if that is not too much."""
+        """Yield the data of a file of this host. Raises PermanentError if it is too large."""
         size = 0
         while chunk := source.read1(folders.CHUNK_BYTES):
             size += len(chunk)
@@ -101,7 +101,7 @@ class Files:
             yield chunk
 
     def _local(self, path: str) -> BufferedReader:
-        """A file of this host, which lies where a prefix says also when links are followed."""
+        """Open a file of this host, which must lie below a configured prefix even after links are followed."""
         real = os.path.realpath(path)
         bases = [os.path.realpath(unquote(prefix[len("file://") :])) for prefix in self._prefixes if _is_local(prefix)]
         base = next((base for base in bases if real.startswith(base.rstrip("/") + "/")), "")

@@ -1,6 +1,6 @@
-"""Folders and files below a folder of ours: no path leads out of it, through symbolic links neither.
+"""Folders and files below a folder of Trimtab's: no path leads out of it, not even through symbolic links.
 
-Everything is opened part by part, each relative to the one before, following no link.
+Everything is opened part by part, each relative to the one before, without following links.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class WrongDigest(PermanentError):
 
 
 def digest_of(fd: int, deadline: Deadline) -> str:
-    """The SHA-256 digest of an open file, in hexadecimal."""
+    """Return the SHA-256 digest of an open file, in hexadecimal."""
     digest = hashlib.sha256()
     at = 0
     while chunk := os.pread(fd, CHUNK_BYTES, at):
@@ -48,7 +48,7 @@ def digest_of(fd: int, deadline: Deadline) -> str:
 
 @contextmanager
 def opened(folder: str, path: str) -> Iterator[int]:
-    """A regular file below a folder, to read. Raises OSError where there is none, or links are on the way."""
+    """Open a regular file below a folder for reading. Raises OSError if there is none, or links are on the way."""
     *parts, name = _steps(path)
     with _descended(os.open(folder, _FOLDER & ~os.O_NOFOLLOW), parts, make=False) as at:
         fd = os.open(name, _READ, dir_fd=at)
@@ -105,7 +105,7 @@ def removed(folder: str, name: str) -> bool:
 
 
 def _steps(path: str) -> list[str]:
-    """The parts of a path that leads down and nowhere else."""
+    """Return the parts of a path that leads only downwards."""
     steps = path.split("/")
     if any(step in ("", ".", "..") or "\0" in step for step in steps):
         raise PermanentError(f"{path!r} is no path below a folder")
@@ -135,7 +135,7 @@ def _is_there(at: int, name: str, sha256: str, mode: int, deadline: Deadline) ->
 
 @contextmanager
 def _descended(fd: int, parts: list[str], *, make: bool) -> Iterator[int]:
-    """The folder that lies below another; closes both."""
+    """Yield the folder that lies below another; closes both."""
     try:
         for part in parts:
             if make:

@@ -70,7 +70,7 @@ class OwnSetups:
         return HostSetUp(request, True, _ended(said))
 
     def _objections(self, policy: SetupPolicy, step: SetupStep, setup: Setup) -> list[str]:
-        """What the configuration does not allow."""
+        """Return the parts of a setup that the configuration does not allow."""
         found: list[str] = []
         if step is SetupStep.ACQUIRE:
             found += self._services.objections(setup.services)
@@ -93,7 +93,7 @@ class OwnSetups:
         held: tuple[int],
         said: list[str],
     ) -> None:
-        """All of it in its order; adds what there is to say. Raises PermanentError, TransientError or OSError."""
+        """Carry out all of it in order, and add its messages. Raises PermanentError, TransientError or OSError."""
         words = {"node": self._node, "environment": environment, "step": step.value}
         if step is SetupStep.RELEASE:
             # What may not be started is not stopped either, and keeps no node from being given back.
@@ -128,7 +128,7 @@ class OwnSetups:
         held: tuple[int],
         said: list[str],
     ) -> None:
-        """A wipe, or the command that the agreement names."""
+        """Run a wipe, or the command that the agreement names."""
         if policy is SetupPolicy.WIPE:
             runs, units, limit_s = self._keys.wipe, self._keys.wipe_units, self._keys.wipe_limit_s
         else:
@@ -170,7 +170,7 @@ class OtherSetups:
     """A machine that is not this one: this process cannot set it up."""
 
     def set_up(self, request: str, environment: str, step: SetupStep, setup: Setup) -> HostSetUp:
-        """Refuse whatever would have to be done."""
+        """Refuse any setup that has something to do."""
         del environment
         if setup.policy_at(step) is SetupPolicy.NOOP and not setup.brings:
             return HostSetUp(request, True)
@@ -190,14 +190,14 @@ def _problems(keys: SetupKeys) -> Iterator[Problem]:
 
 
 def _told(error: Exception) -> str:
-    """What went wrong, with the file where there is one."""
+    """Return the error's description, with the file if there is one."""
     if isinstance(error, OSError) and error.strerror:
         return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
     return str(error)
 
 
 def _ended(said: Sequence[str]) -> str:
-    """The end of what there is to say."""
+    """Return the end of the messages."""
     return "\n".join(filter(None, said))[-subprocesses.OUTPUT_BYTES_MAX :]
 
 

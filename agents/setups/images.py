@@ -26,7 +26,7 @@ class Images:
         self._library, self._folder = library, folder
 
     def objections(self, images: Sequence[Image]) -> list[str]:
-        """Why some of them cannot be cloned."""
+        """Return why some of the images cannot be cloned."""
         if images and not self._library:
             return ["no library of images is configured (setup.library)"]
         return [why for image in images if (why := self._objection(image))]
@@ -74,7 +74,7 @@ def _filled(source: int, target: int, deadline: Deadline) -> str:
 
 
 def _copied(source: int, target: int, deadline: Deadline) -> str:
-    """As `_filled`, byte by byte; what is zero takes no room."""
+    """Copy like `_filled`, byte by byte; zeros take no space."""
     digest = hashlib.sha256()
     at = 0
     while chunk := os.pread(source, folders.CHUNK_BYTES, at):

@@ -27,7 +27,7 @@ class Packages:
         self._patterns, self._helper = tuple(patterns), helper
 
     def objections(self, packages: Sequence[Package]) -> list[str]:
-        """Why some of them may not be installed."""
+        """Return why some of the packages may not be installed."""
         allowed = ", ".join(self._patterns) or "none"
         return [
             f"package {package.name} matches none of setup.packages: {allowed}"
@@ -61,7 +61,7 @@ class Packages:
                 raise TransientError(f"the helper ({self._helper}): {error.strerror or error}") from error
 
     def _answer(self, request: object, deadline: Deadline) -> bytes:
-        """One attempt. Raises OSError."""
+        """Make one attempt and return the answer. Raises OSError."""
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as channel:
             channel.settimeout(min(CONNECT_LIMIT_S, deadline.left_s()))
             channel.connect(self._helper)
@@ -71,7 +71,7 @@ class Packages:
 
 
 def _line(channel: socket.socket, deadline: Deadline) -> bytes:
-    """The line that the helper answers."""
+    """Return the helper's answer, one line."""
     said = b""
     while not said.endswith(b"\n"):
         channel.settimeout(deadline.left_s())

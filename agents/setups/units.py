@@ -29,7 +29,7 @@ class Services:
         self._patterns, self._systemd = tuple(patterns), systemd
 
     def objections(self, services: Sequence[str]) -> list[str]:
-        """Why some of them may not be started or stopped."""
+        """Return why some of the services may not be started or stopped."""
         allowed = ", ".join(self._patterns) or "none"
         return [
             f"service {service} matches none of setup.services: {allowed}"

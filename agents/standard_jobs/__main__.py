@@ -1,6 +1,7 @@
-"""`python -m agents.standard_jobs JOB --run-s S`: runs copies of a standard job side by side and prints their paces.
+"""`python -m agents.standard_jobs JOB --run-s S`: runs copies of a calibration benchmark side by side and prints their
+throughputs.
 
-Ends, with all its copies, as soon as its standard input is closed: whoever started it holds the other end.
+Ends, with all its copies, as soon as its standard input is closed: the process that started it holds the other end.
 """
 
 from __future__ import annotations
@@ -87,8 +88,8 @@ def _child(work: Callable[[], Any]) -> tuple[int, int]:
 
 
 def _answers(begun: Sequence[tuple[int, int]]) -> list[Any]:
-    """What each child says, in order; none is left. Raises ChildProcessError when one failed, or standard input is
-    closed before."""
+    """Return the answer of each child, in order; no child is left. Raises ChildProcessError when one failed, or
+    standard input is closed first."""
     try:
         said = _said([pipe for pipe, _ in begun])
     finally:

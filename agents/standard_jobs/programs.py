@@ -25,7 +25,7 @@ Unit = Callable[[], object]
 
 
 def arithmetic() -> int:
-    """One unit of STD-CPU: a fixed number of steps of arithmetic on whole numbers."""
+    """Run one unit of STD-CPU: a fixed number of steps of integer arithmetic."""
     x = 1
     for _ in range(BLOCK_STEPS):
         x = (x * 1_103_515_245 + 12_345) & 0x7FFF_FFFF
@@ -67,7 +67,7 @@ class ReadFile:
             os.posix_fadvise(self.fd, 0, 0, os.POSIX_FADV_DONTNEED)
 
     def reads(self, seed: int) -> Unit:
-        """A unit of STD-I/O: one read at a random place."""
+        """Return a unit of STD-I/O: one read at a random place."""
         chance, buffer = Random(seed), mmap.mmap(-1, READ_BYTES)
         places = (self.mib * MIB - READ_BYTES) // READ_ALIGN_BYTES + 1
 
@@ -81,12 +81,12 @@ class ReadFile:
         return read
 
     def close(self) -> None:
-        """Let go of it."""
+        """Close the file."""
         os.close(self.fd)
 
 
 def cpu_s() -> float:
-    """Seconds of CPU that this process has used, in programs and in the kernel for them."""
+    """Return the seconds of CPU that this process has used, in user and kernel mode."""
     used = getrusage(RUSAGE_SELF)
     return used.ru_utime + used.ru_stime
 

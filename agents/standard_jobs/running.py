@@ -42,7 +42,7 @@ class OwnStandardJobs:
             return StandardRan(effect.request, False, detail=str(error)[:OUTPUT_CHARS_MAX])
 
     def _refusal(self, run: StandardRun) -> str:
-        """Why it is not run; empty when it is."""
+        """Return why the benchmark is not run; empty when it is."""
         keys = self._keys
         if not keys.enabled:
             return "standard_jobs.enabled is not set on this node"
@@ -62,7 +62,8 @@ class OwnStandardJobs:
         return ""
 
     def _output(self, run: StandardRun) -> str:
-        """What the processes print. They end when the pipe that is their standard input does: with the agent."""
+        """Return the output of the processes. They end when the pipe at their standard input is closed: with the
+        agent."""
         arguments = [run.job.value, "--run-s", str(run.run_s), "--copies", str(run.copies)]
         arguments += ["--folder", self._keys.folder, "--file-mib", str(self._keys.file_mib)]
         reading, writing = os.pipe()

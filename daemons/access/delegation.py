@@ -1,7 +1,7 @@
-"""Requests on behalf of accounts: who may speak for whom, and what is asked (`OnBehalf`). Pure.
+"""Requests on behalf of accounts: who may act for whom, and what is requested (`OnBehalf`). Pure.
 
-Whoever sends one may speak for itself, which gives its request a reason; a portal's user speaks for those who use the
-portal, as the roles of the bus, and for itself, to read. What follows is judged for the account alone.
+Every sender may act for itself, which adds a reason to its request. A portal's user acts for the portal's users, as the
+roles of the bus, and for itself, to read. The request is then authorized for the account alone.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ PEOPLE = (topology.OPERATOR_USER_PREFIX, topology.OWNER_USER_PREFIX, topology.US
 
 
 def on_behalf(account: str, request: Request, why: str = "") -> OnBehalf:
-    """A request of an account, as it is sent. Raises `InvalidValue` for a reason that is too long, `CodecError` for a
-    request that cannot be sent."""
+    """Return a request of an account in the form that is sent. Raises `InvalidValue` for a reason that is too long,
+    `CodecError` for a request that cannot be sent."""
     return OnBehalf(request.request, account, why, encode(request))
 
 
 def asked_by(received: Received, message: OnBehalf) -> Received:
-    """What an account asks for, as if it had come from there. Raises `CodecError` for what is no request."""
+    """Return an account's request, as if it had come from there. Raises `CodecError` if it is not a request."""
     request = decode(message.body)
     if not isinstance(request, Request):
         raise CodecError(f"on-behalf: body: expected a request, got {request.KIND}")
@@ -37,19 +37,19 @@ def asked_by(received: Received, message: OnBehalf) -> Received:
 
 
 def may_speak_for(sender: str, account: str) -> bool:
-    """Whether a user of the broker may ask on behalf of an account."""
+    """Return whether a user of the broker may send requests on behalf of an account."""
     if sender == account:
         return who(sender) is not None
     return is_portal(sender) and is_person(account)
 
 
 def is_portal(sender: str) -> bool:
-    """Whether a user of the broker is a portal's: it asks for nothing but on behalf."""
+    """Return whether a user of the broker is a portal's: it sends only requests on behalf of others."""
     return sender.startswith(topology.PORTAL_USER_PREFIX)
 
 
 def is_person(account: str) -> bool:
-    """Whether an account is one that people log in with at a portal: a role of the bus, a dot and a name."""
+    """Return whether an account is one that people log in with at a portal: a role of the bus, a dot and a name."""
     prefix = next((each for each in PEOPLE if account.startswith(each)), None)
     if prefix is None:
         return False

@@ -45,7 +45,7 @@ class Who:
 
 
 def who(sender: str) -> Who | None:
-    """Who a sender is; None for one that may ask nothing."""
+    """Return who a sender is; None for one without any rights."""
     for prefix, role in PREFIXES:
         name = sender.removeprefix(prefix)
         if name != sender and (role is Role.PROVIDER or _is_name(name)):

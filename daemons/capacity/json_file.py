@@ -25,7 +25,7 @@ class _Repeating(dict[str, Any]):
 
 
 def parse_file(path: Path) -> Any:
-    """What a JSON file holds. Raises `InvalidInput` for one that cannot be read, is no JSON, or has keys twice."""
+    """Parse a JSON file. Raises `InvalidInput` for one that cannot be read, is not JSON, or has keys twice."""
     repeating: list[_Repeating] = []
 
     def made(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -43,7 +43,7 @@ def parse_file(path: Path) -> Any:
 
 
 def _repeated(raw: Any) -> Iterator[str]:
-    """The place of each key that is repeated. A parsed file may be nested more deeply than calls may be."""
+    """Yield the place of each repeated key. A parsed file may be nested more deeply than the call stack allows."""
     left = [("", raw)]
     while left:
         path, inner = left.pop()

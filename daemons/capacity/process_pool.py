@@ -19,9 +19,9 @@ _UNSAID = "ignore::UserWarning:multiprocessing.resource_tracker"
 
 
 def run_all(work: Sequence[Work], workers: int | None = None, tell: Callable[[int], None] | None = None) -> list[Any]:
-    """The results in the order of `work`. `workers`: processes, as many as there are processors where None; with one,
-    or one piece of work, everything runs here. `tell` is given how many pieces are done. Raises what a piece raises.
-    The processes end at once when that happens, when this process is interrupted, and when it ends."""
+    """Return the results in the order of `work`. `workers`: number of processes, one per processor if None; with one
+    worker or one task, everything runs in this process. `tell` is called with the number of finished tasks. Raises the
+    exception of a task. The processes end at once when a task fails, and when this process is interrupted or ends."""
     count = min(len(work), workers or os.cpu_count() or 1)
     if count <= 1:
         return [_told(_do(piece), index + 1, tell) for index, piece in enumerate(work)]

@@ -91,7 +91,7 @@ def _number(text: str) -> float:
 
 
 def _time_s(text: str) -> float:
-    """Seconds; of a time without an offset as if it were UTC. NaN for what is none."""
+    """Parse a time into seconds; one without an offset counts as UTC. NaN if it is not a time."""
     if not math.isnan(number := _number(text)):
         return number
     try:
@@ -102,8 +102,8 @@ def _time_s(text: str) -> float:
 
 
 def by_hour(requests: Sequence[float], peak: int) -> Steps:
-    """When and to how many instances, by the mean load of each hour; `peak` in the busiest. One instance carries as
-    much as leaves `peak` at 80 % there, and no fewer than one are kept."""
+    """Return the times and numbers of instances by the mean load of each hour; `peak` in the busiest. The capacity of
+    one instance is the one with which `peak` are at 80 % there, and at least one is kept."""
     hours = [requests[at : at + 60] for at in range(0, len(requests), 60)]
     loads = [math.fsum(hour) / len(hour) for hour in hours]
     each = max(loads) / peak
@@ -112,8 +112,8 @@ def by_hour(requests: Sequence[float], peak: int) -> Steps:
 
 
 def by_minute(requests: Sequence[float], peak: int, rule: Rule, terms: WebTerms | None = None, first: int = 2) -> Steps:
-    """The same by the load of each minute and a rule that is asked every `terms.over_s` seconds about what was used
-    since it was last asked, one instance a step from `first` on; in the busiest minute `peak` instances are at
+    """Return the same by the load of each minute and a rule. Every `terms.over_s` seconds the rule gets the utilisation
+    since its last call. It changes one instance a step from `first` on; in the busiest minute `peak` instances are at
     `terms.add_above`."""
     terms = terms or WebTerms()
     each = max(requests) / peak

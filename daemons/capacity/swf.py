@@ -43,7 +43,7 @@ class SwfJob:
 
 
 def read_swf(path: str | Path) -> tuple[SwfJob, ...]:
-    """Every job of a log, in file order. Plain or gzip text, told apart by content.
+    """Return every job of a log, in file order. Plain or gzip text, recognised by its first bytes.
 
     Raises `InvalidInput` with one `Problem` ("file:line") per broken line (at most 20), or for a file that cannot be
     read, is no regular file, is corrupt, above 256 MiB or 500,000 lines, or holds no job.
@@ -93,11 +93,11 @@ def replay_jobs(
     skip: Collection[int] = (),
     source: str = "log",
 ) -> tuple[ReplayJob, ...]:
-    """The jobs that a replay submits, ordered by submit time, ties by job number.
+    """Return the jobs that a replay submits, ordered by submit time, ties by job number.
 
     Submitted in [0, window_s) with a run time >= 0 and at least one processor, except the job numbers in `skip`; size =
-    ceil(processors / divide_sizes) nodes. Raises `InvalidInput` when two of them have one number; `source` is what
-    it calls the log.
+    ceil(processors / divide_sizes) nodes. Raises `InvalidInput` if two of them have one number; `source` names the log
+    in messages.
     """
     chosen = [
         ReplayJob(job.number, job.submit_s, job.run_s, -(-job.processors // divide_sizes), job.line)
@@ -113,7 +113,7 @@ def replay_jobs(
 
 
 def _usable(values: list[float]) -> bool:
-    """Whether a line of 18 numbers can be a job; the slow `_what_is_wrong` says why not."""
+    """Return whether a line of 18 numbers can be a job; the slow `_what_is_wrong` gives the reason if not."""
     number, submit_s, _, run_s, processors = values[:5]
     return (
         0 <= number <= _LARGEST
@@ -127,7 +127,7 @@ def _usable(values: list[float]) -> bool:
 
 
 def _number(text: str) -> float | None:
-    """The finite number that a field holds, None when it is none."""
+    """Return the finite number that a field holds, None if there is none."""
     try:
         value = float(text)
     except ValueError:
@@ -136,7 +136,7 @@ def _number(text: str) -> float | None:
 
 
 def _what_is_wrong(where: str, fields: list[str]) -> Problem:
-    """The first thing wrong with a line that cannot be used."""
+    """Return the first error of an unusable line."""
     if len(fields) != FIELDS:
         return Problem(where, f"{len(fields)} fields", f"{FIELDS} numbers")
     values = []

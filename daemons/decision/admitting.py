@@ -80,7 +80,7 @@ class AdmissionWorker:
 
 
 def _splits(task: AdmissionTask) -> tuple[Split, ...]:
-    """The cheapest split of what is asked for, where its owner says how much is to be served; none by a policy whose
+    """Return the cheapest split of the request if its owner states how much must be served; none for a policy whose
     parameters are not prices."""
     if task.request is None or not task.assure:
         return ()
@@ -102,7 +102,7 @@ def run(task: AdmissionTask) -> AdmissionAnswer:
 
 
 def compute(request: Any, table_cache: TableCache = pipeline.no_tables) -> Any:
-    """The answer to whatever a controller has computed but the making of tables. Raises what a policy raises."""
+    """Compute any request of a controller, except building tables. Raises the policy's exceptions."""
     if isinstance(request, AdmissionTask):
         return run(request)
     return assess(request, table_cache) if isinstance(request, AssessTask) else pipeline.run(request, table_cache)

@@ -11,11 +11,13 @@ Turn = tuple[bool, int, float, int]
 
 
 def over_quota(snapshot: Snapshot) -> list[tuple[int, Reason]]:
-    """Rows of workloads that may not be started since their environment has no unit left for them, and why.
+    """Return the rows of workloads that may not be started because their environment has no unit left for them, with
+    the reasons.
 
-    What runs counts. Of what does not, jobs have their turn in order of arrival, as many as fit into what is left; one
-    that is too large holds up nobody. Instances of web applications come in turn, those first that their application
-    must have. What must not be started now (fixed, or not yet) takes no unit and is let through: no policy starts it.
+    Running workloads count. Of the others, jobs follow in order of arrival, as many as fit into the rest; one that is
+    too large does not block others. Instances of web applications come in turn, first those that their application must
+    have. Workloads that must not be started now (fixed, or not yet due) take no unit and are not reported: no policy
+    starts them.
     """
     held = snapshot.environments
     if held is None:
@@ -39,7 +41,7 @@ def _beyond(snapshot: Snapshot, rows: Ints, quota: int) -> list[tuple[int, Reaso
             left -= units
         else:
             numbers = (("queued", float(units)), ("quota", float(quota)), ("in_use", float(used)))
-            found.append((row, Reason(ReasonCode.ENTITLEMENT, numbers)))
+            found.append((row, Reason(ReasonCode.OVER_QUOTA, numbers)))
     return found
 
 

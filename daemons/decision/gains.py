@@ -56,8 +56,8 @@ class Gains(Sequence[Gain]):
         return hash(self.names)
 
     def summary(self) -> dict[str, dict[str, float | None]]:
-        """The smallest and the mean utility of each column; None for one without figures. Once something was measured,
-        those predicted are of the same workloads."""
+        """Return the smallest and the mean utility of each column; None for one without figures. Once measurements
+        exist, the predicted utilities cover the same workloads."""
         known = ~np.isnan(self.measured)
         predicted = self.predicted[known] if known.any() else self.predicted
         columns = {"now": self.now, "predicted": predicted, "best": self.best, "measured": self.measured}
@@ -73,7 +73,8 @@ def _figure(column: Floats, of: object) -> float | None:
 
 
 def gains_of(outlook: Outlook | None) -> Gains:
-    """What a policy predicted; workloads without a goal, or with a figure that is not finite, are left out."""
+    """Return the predictions of a policy; workloads without a goal, or with a figure that is not finite, are left
+    out."""
     if outlook is None:
         return NONE
     columns = [np.array(column, dtype=np.float64) for column in (outlook.now, outlook.predicted, outlook.best)]
@@ -89,7 +90,7 @@ def _rounded(values: Floats) -> Floats:
 
 
 def columns_of(rows: Sequence[Gain]) -> Gains:
-    """The same rows in columns."""
+    """Return the same rows in columns."""
     if isinstance(rows, Gains):
         return rows
     return Gains(
@@ -102,7 +103,7 @@ def columns_of(rows: Sequence[Gain]) -> Gains:
 
 
 def with_measured(record: DecisionRecord, utilities: Mapping[str, float], now_s: float) -> DecisionRecord:
-    """The record with what was measured of the workloads that it is about."""
+    """Return the record with the measured utilities of its workloads."""
     gains = columns_of(record.gains)
     measured = _rounded(np.array([utilities.get(name, math.nan) for name in gains.names], dtype=np.float64))
     measured[~np.isfinite(measured)] = np.nan
@@ -110,7 +111,8 @@ def with_measured(record: DecisionRecord, utilities: Mapping[str, float], now_s:
 
 
 def standing(snapshot: Snapshot) -> dict[str, float]:
-    """The utility of every job now: at the common level that the CPU allotted to all of them reaches from here on."""
+    """Return the current utility of every job: at the common level that the total CPU allotted to jobs reaches from now
+    on."""
     forecast = Forecast(replace(snapshot, cycle_s=0.0))
     utilities, _ = forecast.predict(unchanged(snapshot))
     apps = frozenset(snapshot.web.names)

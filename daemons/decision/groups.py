@@ -52,8 +52,8 @@ class Partition:
 
 
 def parts(snapshot: Snapshot) -> tuple[Partition, ...]:
-    """The pool, then the running environments of granularity `node` in their order. No row is in two of them; in none
-    are nodes on their way from one to another and workloads of environments that do not run or have no unit left."""
+    """Return the pool, then the running environments of allocation unit `node` in their order. No row is in two of
+    them. Nodes being reassigned, and workloads of environments that do not run or have no unit left, are in none."""
     held = snapshot.environments
     if held is None:
         return (Partition("", snapshot),)
@@ -103,7 +103,7 @@ class _Cutter:
         self._holders = self._named() if snapshot.constraints else {}
 
     def _apps(self) -> Ints:
-        """int64[apps]: whose a web application is, by its instances."""
+        """Return int64[apps]: the environment of each web application, by its instances."""
         app, visible = self._whole.workloads.app, self._owner != NOBODY
         owner = np.full(len(self._whole.web.names), POOL, dtype=np.int64)
         owner[app[app >= 0]] = NOBODY
@@ -179,8 +179,8 @@ class _Cutter:
         return web, replace(flows, app=app)
 
     def _constraints(self, who: int) -> tuple[Constraint, ...]:
-        """Those of workloads inside. A group keeps the members that are inside or unknown; of a single one of several
-        nothing is demanded: the others cannot share a node with it."""
+        """Return the constraints of workloads inside. A group keeps the members that are inside or unknown. A single
+        remaining member of several has no constraint: the others cannot share a node with it."""
         found = []
         for one in self._whole.constraints:
             known = [self._holders.get(name) for name in one.members]
@@ -191,7 +191,7 @@ class _Cutter:
 
 
 def _power(power: PowerColumns | None, rows: Ints, leaving: Bools) -> PowerColumns | None:
-    """A node that another is to have is not to be counted on."""
+    """Return the power columns of the nodes; a node to be reassigned counts as unavailable."""
     if power is None:
         return None
     mine = take_rows(power, rows)
@@ -199,26 +199,26 @@ def _power(power: PowerColumns | None, rows: Ints, leaving: Bools) -> PowerColum
 
 
 def _migration(migration: MigrationColumns | None, work: Ints, nodes: Ints) -> MigrationColumns | None:
-    """Of those workloads and nodes."""
+    """Return the columns of those workloads and nodes."""
     return migration and MigrationColumns(migration.fits[:, nodes], migration.of[work])
 
 
 def _loading(loading: LoadingColumns | None, work: Ints, nodes: Ints) -> LoadingColumns | None:
-    """Of those workloads and nodes."""
+    """Return the columns of those workloads and nodes."""
     if loading is None:
         return None
     return replace(loading, parts=loading.parts[:, work], node_type=loading.node_type[nodes])
 
 
 def _local(count: int, rows: Ints) -> Ints:
-    """int64[count + 1]: the row within a part of each row of the whole, -1 where it has none, and for -1."""
+    """Return int64[count + 1]: the row within a part of each row of the whole, -1 if it has none, and for -1."""
     local = np.full(count + 1, -1, dtype=np.int64)
     local[rows] = np.arange(len(rows))
     return local
 
 
 def _ragged(first: Ints, counts: Ints) -> Ints:
-    """The rows from first[i] on, counts[i] of them, for each i in turn."""
+    """Return the rows from first[i] on, counts[i] of them, for each i in turn."""
     before = counts.cumsum() - counts
     return np.repeat(first - before, counts) + np.arange(int(counts.sum()))
 
@@ -227,7 +227,8 @@ def _ragged(first: Ints, counts: Ints) -> Ints:
 
 
 def merge(shares: Sequence[Partition], decisions: Sequence[PlacementDecision]) -> PlacementDecision:
-    """One decision of those of all parts, in their order: every change, every refusal, also of what no policy saw."""
+    """Merge the decisions of all parts into one, in their order: every change and every refusal, including those of
+    workloads that no policy saw."""
     outlooks = [one.outlook for one in decisions if one.outlook is not None]
     utilities = [one.predicted_utility for one in decisions if one.predicted_utility is not None]
     refused = (*(part.refused for part in shares), *(one.refusals for one in decisions))
@@ -242,7 +243,7 @@ def merge(shares: Sequence[Partition], decisions: Sequence[PlacementDecision]) -
 
 
 def _joined(outlooks: Sequence[Outlook]) -> Outlook:
-    """Names one after another; the level is that of the part that is worst off."""
+    """Join the names; the level is that of the part with the lowest."""
 
     def column(name: str) -> tuple[Any, ...]:
         return tuple(value for one in outlooks for value in getattr(one, name))
@@ -255,8 +256,9 @@ def _joined(outlooks: Sequence[Outlook]) -> Outlook:
 
 
 def give_way(part: Partition, decision: PlacementDecision) -> PlacementDecision:
-    """The decision with all that it would leave on nodes that another is to have suspended, or stopped where it is an
-    instance of a web application: the hand-over waits for nothing else. What must not be changed now stays."""
+    """Return the decision with all workloads that it would leave on nodes to be reassigned suspended, or stopped for
+    instances of a web application: node reassignment waits for nothing else. Workloads that must not be changed now
+    stay."""
     if part.leaving is None:
         return decision
     stuck = _stuck(part, part.leaving, decision)
@@ -282,7 +284,7 @@ def give_way(part: Partition, decision: PlacementDecision) -> PlacementDecision:
 
 
 def _stuck(part: Partition, leaving: Bools, decision: PlacementDecision) -> dict[int, int]:
-    """By row of what would stay there: on how many of these nodes it is."""
+    """Return, by row of the workloads that would stay there, the number of these nodes that each is on."""
     work, at = part.snapshot.workloads, part.snapshot.instances.node
     runs = (work.state == WorkloadState.RUNNING.value) & ~work.fixed
     counts = np.where(runs, work.instances, 0)

@@ -26,7 +26,7 @@ BY_HAND = Reason(ReasonCode.OPERATOR)
 
 @dataclass(frozen=True, slots=True)
 class AssessTask:
-    """What is to be looked at: `workload` is migrated (its instance number `index` to `node`), suspended or resumed, or
+    """The change to assess: `workload` is migrated (its instance number `index` to `node`), suspended or resumed, or
     `node` drained."""
 
     request: DecideRequest
@@ -38,10 +38,10 @@ class AssessTask:
 
 @dataclass(frozen=True, slots=True)
 class Assessment:
-    """What came of it. now: the utility of each workload one cycle ahead if nothing is done, changed: with the change
-    and what the policy makes of it; levels: of the jobs, the same. proposes: what the policy would do to the workloads
-    in question by itself, follows: to them once the change is made, with `refusals`; others: to how many others.
-    skipped: why the data did not suffice ("": they did)."""
+    """The result of an assessment. now: the utility of each workload one cycle ahead without the change, changed: with
+    the change and the policy's reaction; levels: of the jobs, the same. proposes: what the policy would do to these
+    workloads without the change, follows: to them after the change, with `refusals`; others: to how many others.
+    skipped: why the data were insufficient ("": they were sufficient)."""
 
     workloads: tuple[str, ...]
     now: Mapping[str, float]
@@ -80,7 +80,7 @@ def assess(task: AssessTask, table_cache: TableCache = pipeline.no_tables) -> As
 
 
 def subjects_of(task: AssessTask, snapshot: Snapshot) -> frozenset[str]:
-    """The workloads that the change is about: one, or all that are on the node. Raises `InvalidValue` for one that the
+    """Return the workloads that the change affects: one, or all on the node. Raises `InvalidValue` for one that the
     snapshot does not have."""
     work = snapshot.workloads
     if task.kind != DRAIN:
@@ -91,8 +91,8 @@ def subjects_of(task: AssessTask, snapshot: Snapshot) -> frozenset[str]:
 
 
 def with_change(task: AssessTask, snapshot: Snapshot) -> tuple[Snapshot, tuple[Change, ...]]:
-    """The snapshot after the change, and the change itself; none where it is for the policy to say what follows.
-    Raises `InvalidValue` for what the snapshot does not have, or is not so that it can be changed that way."""
+    """Return the snapshot after the change, and the change; no change if the policy determines what follows. Raises
+    `InvalidValue` for an item that the snapshot does not have, or that cannot be changed that way in its state."""
     if task.kind == DRAIN:
         return _drained(snapshot, _row(snapshot.nodes.names, "node", task.node)), ()
     row = _row(snapshot.workloads.names, "workload", task.workload)
@@ -115,8 +115,8 @@ def with_change(task: AssessTask, snapshot: Snapshot) -> tuple[Snapshot, tuple[C
 
 
 def undone(kind: str, index: int, node: str, follows: Iterable[Change]) -> bool:
-    """Whether what follows takes a change (see `AssessTask`) back: it moves on, is suspended, or (a job that may run
-    again) nothing."""
+    """Return whether the following changes undo a change (see `AssessTask`): its workload moves again or is suspended,
+    or a job that may run again is not resumed."""
     changes = tuple(follows)
     if kind == MIGRATE:
         return any(
@@ -185,7 +185,7 @@ def _moved(snapshot: Snapshot, row: int, index: int, target: int) -> Snapshot:
 
 
 def _suspended(snapshot: Snapshot, row: int) -> Snapshot:
-    """It holds nothing any more and, as an operator keeps it so, is left alone."""
+    """Return the snapshot in which it holds nothing and is left unchanged, as after an operator's suspend."""
     freed = snapshot
     for node, cpu_mhz in zip(_places(snapshot, row).tolist(), _shares(snapshot, row).tolist(), strict=True):
         freed = _held(freed, row, node, cpu_mhz, 1.0)
@@ -201,7 +201,7 @@ def _suspended(snapshot: Snapshot, row: int) -> Snapshot:
 
 
 def _held(snapshot: Snapshot, row: int, node: int, cpu_mhz: float, sign: float) -> Snapshot:
-    """With what an instance holds on a node free (`sign` 1), or taken (-1)."""
+    """Return the snapshot with the resources of an instance freed (`sign` 1) or taken (-1)."""
     if node < 0:
         return snapshot
     free_mhz, free_mib = snapshot.nodes.free_cpu_mhz.copy(), snapshot.nodes.free_memory_mib.copy()
@@ -211,7 +211,8 @@ def _held(snapshot: Snapshot, row: int, node: int, cpu_mhz: float, sign: float) 
 
 
 def _part(snapshot: Snapshot, subjects: frozenset[str], node: str) -> Snapshot:
-    """What the policy sees that has the workloads, or the node: CPU of other environments is no help to them."""
+    """Return the policy's part of the snapshot that has the workloads, or the node: CPU of other environments does not
+    help them."""
     shares = groups.parts(snapshot)
     for part in shares:
         if subjects & set(part.snapshot.workloads.names) or (not subjects and node in part.snapshot.nodes.names):

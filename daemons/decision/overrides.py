@@ -1,4 +1,5 @@
-"""What is to be other than recorded when decisions are computed, or a span is simulated, again: policies and values."""
+"""Overrides of recorded policies and values, for decisions that are computed again or a time span that is simulated
+again."""
 
 from __future__ import annotations
 
@@ -31,14 +32,14 @@ class Alteration:
         return bool(self.placement or self.provisioning or self.values)
 
     def section(self, name: str) -> dict[str, Any]:
-        """The values of a section, by key."""
+        """Return the values of a section, by key."""
         parts = ((key.partition("."), value) for key, value in self.values)
         return {key: value for (section, _, key), value in parts if section == name}
 
     def choice(self, role: str, recorded: PolicyChoice) -> PolicyChoice:
-        """The policy of a role: as recorded with the altered parameters, or another with those that are given.
+        """Return the policy of a role: the recorded one with the altered parameters, or another with the given ones.
 
-        Raises `InvalidInput` for a policy that there is not, and for parameters that it cannot take.
+        Raises `InvalidInput` for an unknown policy, and for parameters that it does not accept.
         """
         name, given = getattr(self, role), self.section(role)
         other = bool(name) and name != recorded.name
@@ -59,8 +60,8 @@ class Alteration:
 
 
 def alteration(placement: str | None, provisioning: str | None, given: Sequence[str]) -> Alteration:
-    """What options say. `given`: texts such as `placement.tolerance=0.1`; a value is JSON, or else the text itself.
-    Raises `InvalidInput` with every text that is not of that form."""
+    """Parse options. `given`: texts such as `placement.tolerance=0.1`; a value is JSON, or else the text itself. Raises
+    `InvalidInput` with every text that is not of that form."""
     values: dict[str, Any] = {}
     problems = []
     for text in given:
@@ -83,7 +84,7 @@ def _value(text: str) -> Any:
 
 
 def number(name: str, value: Any) -> float:
-    """The value of `--set`, which must be a number of 0 or above. Raises `InvalidInput`."""
+    """Return the value of `--set`, which must be a number of 0 or above. Raises `InvalidInput`."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0.0 <= value < float("inf"):
         raise InvalidInput(Problem(f"--set {name}", f"is {value!r}", "a number of 0 or above"))
     return float(value)
@@ -101,9 +102,10 @@ KNOWN = dict.fromkeys((CYCLE, OVERHEAD, *(f"{COSTS}.{each.name}" for each in fie
 
 
 def altered(request: DecideRequest, other: Alteration) -> DecideRequest:
-    """The request with what is to be other. A policy that is not the one that left the state begins without one.
+    """Return the request with the overrides. A policy that is not the one that left the state starts without one.
 
-    Raises `InvalidInput` for what cannot be altered in a decision, and for policies and parameters that cannot work.
+    Raises `InvalidInput` for values that cannot be altered in a decision, and for policies and parameters that cannot
+    work.
     """
     refuse_others(other.values, KNOWN)
     placement = other.choice("placement", request.placement)

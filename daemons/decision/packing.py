@@ -24,7 +24,8 @@ class EncodeRequest:
 
 
 def encode(task: EncodeRequest) -> bytes:
-    """The bytes of a request. Raises `InvalidValue` for a policy's state or parameters that are no plain data."""
+    """Return the bytes of a request. Raises `InvalidValue` for a policy's state or parameters that are not plain
+    data."""
     return header_bytes({"program": _program(), **task.header}) + to_bytes(task.request)
 
 
@@ -34,7 +35,7 @@ def _program() -> str:
 
 
 def snapshot_of(effect: fx.Record) -> SnapshotEntry:
-    """What an effect wants kept, made here and now. Raises as `encode` does."""
+    """Return the snapshot entry that an effect requests, built synchronously. Raises as `encode` does."""
     return SnapshotEntry(effect.number, effect.at_s, effect.term, encode(task_of(effect)))
 
 

@@ -83,12 +83,12 @@ class Prepared:
 
 
 def no_tables(_spec: Any) -> None:
-    """A table cache without a table."""
+    """Return None: a table cache without a table."""
 
 
 def run(request: DecideRequest, table_cache: TableCache = no_tables) -> DecideOutcome:
-    """Decide. A policy whose demands on the data are not met is not asked. Raises what a policy raises; where there are
-    environments, what the policies of some parts raise is told in `failed` and the others' decisions stand."""
+    """Decide. A policy whose data requirements are not met is not called. Raises the policy's exceptions; with
+    environments, exceptions of the policies of some parts are reported in `failed` and the others' decisions stand."""
     recording_cache = RecordingCache(table_cache, request.analysers)
     if request.snapshot.environments is None:
         own = _state_of(request.placement_state, "", request.placement)
@@ -182,7 +182,7 @@ _PARTS = "environments"  # the state that is kept for placement where there are 
 
 
 def _of_part(request: DecideRequest, part: groups.Partition) -> DecideRequest:
-    """What is asked for one part; provisioning for the pool only."""
+    """Return the request for one part; provisioning for the pool only."""
     name = part.environment
     choice = request.scheduling.get(name, request.placement) if name else request.placement
     state = _state_of(request.placement_state, name, choice)
@@ -191,14 +191,14 @@ def _of_part(request: DecideRequest, part: groups.Partition) -> DecideRequest:
 
 
 def _is_asked(own: DecideRequest, part: groups.Partition) -> bool:
-    """Whether the part's policy has something to say now."""
+    """Return whether the part's policy is called now."""
     if own.snapshot.at_cycle:
         return not part.environment or bool(part.snapshot.workloads.names)
     return acts_on_events(own.placement) and bool(part.snapshot.workloads.names)
 
 
 def _state_of(state: Any, name: str, choice: PolicyChoice) -> Any:
-    """The state of a part's policy; None where it is another policy than the one that left it."""
+    """Return the state of a part's policy; None if another policy left it."""
     if not isinstance(state, dict) or state.keys() != {_PARTS}:
         return None if name else state
     match state[_PARTS].get(name):
@@ -208,7 +208,7 @@ def _state_of(state: Any, name: str, choice: PolicyChoice) -> Any:
 
 
 def _with_held(snapshot: Snapshot, decision: ProvisioningDecision | None) -> ProvisioningDecision | None:
-    """The decision with the nodes of environments, and those on their way from one to another, in service as well."""
+    """Return the decision with the nodes of environments, and those being reassigned, in service as well."""
     held = snapshot.environments
     if decision is None or held is None:
         return decision
@@ -226,7 +226,7 @@ _POLICY, _OTHERS = "policy", "others"  # parts of the state that is kept for pro
 
 
 def _unpacked(state: Any) -> tuple[Any, Before | None]:
-    """The policy's own state and how many nodes were enough for others, where that is kept beside it."""
+    """Return the policy's own state and the number of nodes that sufficed for others, if that is stored next to it."""
     if not isinstance(state, dict) or state.keys() != {_POLICY, _OTHERS}:
         return state, None
     match state[_OTHERS]:
@@ -243,7 +243,7 @@ class RecordingCache:
         self.missing: dict[str, Spec] = {}
 
     def __call__(self, spec: Any, /) -> Any:
-        """The table, or what the analyser of a window says; None where neither is known."""
+        """Return the table, or the result of a window's analyser; None if neither is known."""
         if isinstance(spec, BreachQuery):
             if spec.window.analyser not in names(ANALYSERS):
                 return None
@@ -256,34 +256,35 @@ class RecordingCache:
 
 
 def name_of(spec: Spec) -> str:
-    """A name for what the table depends on; equal for equal specs."""
+    """Return an identifier of everything that the table depends on; equal for equal specs."""
     if isinstance(spec, TableSpec):
         return f"{spec.method} {spec.guarded} {spec.problem.digest()}"
     return spec.digest()
 
 
 def check(placement: PolicyChoice, provisioning: PolicyChoice) -> bool:
-    """Whether placement acts on events too; raises `UnknownPolicy` or `InvalidInput` for a choice that cannot work."""
+    """Return whether placement acts on events too; raises `UnknownPolicy` or `InvalidInput` for a choice that cannot
+    work."""
     for role, choice in (("provisioning", provisioning), ("placement", placement)):
         find_policy(role, choice.name).check_params(choice.params)
     return acts_on_events(placement)
 
 
 def acts_on_events(placement: PolicyChoice) -> bool:
-    """Whether a placement policy is asked between cycles too; one that is not known (any more) is asked at none."""
+    """Return whether a placement policy is called between cycles too; an unknown one is not."""
     known = placement.name in names(policy_group("placement"))
     return known and bool(find_policy("placement", placement.name).event_driven)
 
 
 def shares_by_utility(placement: PolicyChoice) -> bool:
-    """Say whether a placement policy shares CPU so that utilities are alike, and between its decisions it is to be
-    shared so too; one that does not say so does not, nor does one that is not known."""
+    """Return whether a placement policy shares CPU to equalise utilities, and CPU must be shared that way between its
+    decisions too; False for one that does not declare it, and for an unknown one."""
     known = placement.name in names(policy_group("placement"))
     return known and bool(getattr(find_policy("placement", placement.name), "shares_by_utility", False))
 
 
 def unmet(needs: Needs, snapshot: Snapshot) -> str:
-    """What the snapshot lacks of what a policy needs ("": nothing)."""
+    """Return the requirements of a policy that the snapshot does not meet ("": none)."""
     if snapshot.reporting_frac < needs.reporting_frac:
         return f"{snapshot.reporting_frac:.0%} of the nodes report, {needs.reporting_frac:.0%} are needed"
     if snapshot.oldest_report_s > needs.report_age_s:

@@ -38,15 +38,15 @@ class Covered(Before):
 def size_pool(
     snapshot: Snapshot, decision: ProvisioningDecision, place: Place, tolerance: float, before: Before | None = None
 ) -> Covered:
-    """The decision with as many other nodes as are needed, in the order in which they are chosen. As many as were
-    enough at the decision `before` are kept for one more, unless the windows have so many nodes themselves now.
+    """Return the decision with as many other nodes as needed, in the order in which they are chosen. The number that
+    sufficed at the decision `before` is kept for one more, unless the windows now have that many nodes themselves.
 
-    place: what the placement policy makes of a snapshot, asked O(log n) times. A size is refused when the smallest
-    utility of jobs with goals and web applications is below 0 and lower by `tolerance` than with all nodes; where
-    nothing is predicted, when some of them find no place that do with all; also when some cannot leave their nodes.
-    Then the utility in `refused` is minus their number. What has no goal counts too: web applications by the places of
-    their instances, jobs unless they are of an open window's queue; they need a place besides the jobs that the
-    window's own nodes execute.
+    place: runs the placement policy on a snapshot, called O(log n) times. A size is refused if the smallest utility of
+    jobs with goals and web applications is below 0 and lower by `tolerance` than with all nodes. If there are no
+    predictions, a size is refused if some of them find no place although they do with all nodes; also if some cannot
+    leave their nodes. In that case the utility in `refused` is minus their number. Workloads without a goal count too:
+    web applications by the places of their instances, jobs unless they are in an open window's queue; they need a place
+    besides the jobs that the window's own nodes execute.
     """
     base = rows(snapshot, decision.in_service)
     more = node_choice.others(snapshot, base)
@@ -67,7 +67,7 @@ def size_pool(
 
 
 def _needed(snapshot: Snapshot, judge: _Judge, more: Ints, tolerance: float, refused: list[tuple[int, float]]) -> int:
-    """How many of the nodes are needed; sizes of the cluster that are not enough go to `refused`."""
+    """Return the number of the nodes that are needed; insufficient cluster sizes are added to `refused`."""
     base = judge.base
     if not more.size or not judge.needs_any:
         return 0
@@ -84,15 +84,15 @@ def _needed(snapshot: Snapshot, judge: _Judge, more: Ints, tolerance: float, ref
 
 
 def rows(snapshot: Snapshot, names: tuple[str, ...]) -> Bools:
-    """bool[n]: the first row of each name."""
+    """Return bool[n]: the first row of each name."""
     wanted = frozenset(names)
     inside = np.array([name in wanted for name in snapshot.nodes.names], dtype=np.bool_)
     return inside & node_choice.available(replace(snapshot, power=None))
 
 
 def with_nodes(snapshot: Snapshot, chosen: Bools, at_last: bool) -> Snapshot:
-    """The cluster with only the chosen nodes in service, the others being emptied where jobs may leave them. `at_last`:
-    once those that are not in service yet have come."""
+    """Return the cluster with only the chosen nodes in service, the others being evacuated if jobs may leave them.
+    `at_last`: after the nodes that are not in service yet have come up."""
     nodes, power = snapshot.nodes, snapshot.power
     open_now = nodes.schedulable if power is None or not at_last else power.available
     kept_out = nodes.draining if power is None else nodes.draining & ~power.available
@@ -101,7 +101,7 @@ def with_nodes(snapshot: Snapshot, chosen: Bools, at_last: bool) -> Snapshot:
 
 
 def _set_aside(snapshot: Snapshot, gone: Bools) -> Snapshot:
-    """The cluster in which these workloads hold nothing and are not placed."""
+    """Return the cluster in which these workloads hold nothing and are not placed."""
     work, nodes = snapshot.workloads, snapshot.nodes
     free_mhz, free_mib = nodes.free_cpu_mhz.copy(), nodes.free_memory_mib.copy()
     for row in np.flatnonzero(gone & (work.state == WorkloadState.RUNNING.value)).tolist():
@@ -126,7 +126,8 @@ def _with(base: Bools, more: np.ndarray) -> Bools:
 
 
 def _fewest(most: int, present: int, enough: Callable[[int], bool]) -> int:
-    """The least from 0 to `most` that is enough, if more are never worse; `most` is. Asks about `present` early."""
+    """Return the least number from 0 to `most` that suffices, given that more are never worse; `most` suffices. Checks
+    `present` early."""
     if enough(0):
         return 0
     low, high = 0, most
@@ -139,7 +140,7 @@ def _fewest(most: int, present: int, enough: Callable[[int], bool]) -> int:
 
 
 def _held(snapshot: Snapshot) -> Bools:
-    """bool[n]: nodes with an instance of a job that must not be changed now."""
+    """Return bool[n]: nodes with an instance of a job that must not be changed now."""
     work, held = snapshot.workloads, np.zeros(len(snapshot.nodes.names), dtype=np.bool_)
     for row in np.flatnonzero(work.fixed & (work.state == WorkloadState.RUNNING.value)).tolist():
         first = work.first_instance[row]
@@ -150,8 +151,8 @@ def _held(snapshot: Snapshot) -> Bools:
 
 @dataclass(frozen=True, slots=True)
 class _Standing:
-    """What becomes of those that count: the smallest utility (None: nothing is predicted), which jobs have a place in
-    service, how many instances of each web application, and what stays on nodes that are to be emptied."""
+    """The outcome for the workloads that count: the smallest utility (None: no prediction), the jobs with a place in
+    service, the number of instances of each web application, and the workloads that stay on nodes to be evacuated."""
 
     utility: float | None
     jobs: frozenset[str]
@@ -159,7 +160,8 @@ class _Standing:
     stuck: frozenset[str]
 
     def below(self, best: _Standing, tolerance: float) -> float | None:
-        """The utility, or minus the number without a place, where that is too low beside the best; else None."""
+        """Return the utility, or minus the number without a place, if that is too low compared with the best; else
+        None."""
         if self.utility is not None and best.utility is not None:
             if self.utility < 0.0 and self.utility < best.utility - tolerance:
                 return self.utility
@@ -194,7 +196,7 @@ class _Judge:
         return bool(self._goals.any() or self._free.any() or self._apps.any())
 
     def standing(self, chosen: Bools) -> _Standing:
-        """What the placement policy makes of the cluster with only these nodes."""
+        """Return the outcome of the placement policy on the cluster with only these nodes."""
         demands = self._goals | self._apps
         if self._beside is None:
             return self._placing(self._snapshot, chosen, demands | self._free)
@@ -221,7 +223,7 @@ class _Judge:
         return _Standing(min(known, default=0.0), *self._placed(places, chosen, counted & self._unpredicted), stuck)
 
     def _within_base(self) -> Bools:
-        """bool[w]: runs, and on nodes of windows only."""
+        """Return bool[w]: runs, and on nodes of windows only."""
         work = self._snapshot.workloads
         inside = work.state == WorkloadState.RUNNING.value
         for row in np.flatnonzero(inside).tolist():
@@ -245,7 +247,7 @@ class _Judge:
 
 
 def _places(snapshot: Snapshot, decision: PlacementDecision) -> dict[int, list[int]]:
-    """The nodes of every workload that runs once the decision is made, by rows; unknown nodes are left out."""
+    """Return the nodes of every workload that runs after the decision, by rows; unknown nodes are left out."""
     work = snapshot.workloads
     node_rows = {name: row for row, name in reversed(list(enumerate(snapshot.nodes.names)))}
     work_rows = {name: row for row, name in reversed(list(enumerate(work.names)))}

@@ -29,7 +29,7 @@ class SnapshotEntry:
 def record_of(
     decided: Sequence[DecisionRecord], request: DecideRequest | None, outcome: DecideOutcome
 ) -> list[fx.Record]:
-    """The effect that has what the decision was computed from kept; none where nothing was decided."""
+    """Return the effect that stores the input of the decision; none if nothing was decided."""
     provisioning = outcome.provisioning
     notes = {
         "in_service": None if provisioning is None else list(provisioning.in_service),

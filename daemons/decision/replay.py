@@ -60,7 +60,7 @@ class RecordedTables:
         self._table_cache, self._missing = table_cache, frozenset(header.get("missing", ()))
 
     def __call__(self, spec: Any, /) -> Any:
-        """The table, None for one that was missing or of which there is none."""
+        """Return the table, None for one that was missing or does not exist."""
         return None if self._missing and name_of(spec) in self._missing else self._table_cache(spec)
 
 
@@ -70,8 +70,8 @@ class RecordedTables:
 def differences(
     record: DecisionRecord, header: Mapping[str, Any], request: DecideRequest, outcome: DecideOutcome
 ) -> tuple[Difference, ...]:
-    """In what a decision computed again from `request` is not that of the record; `header` was recorded with it.
-    What the controller itself did to a decision, and what was measured of it later, does not count."""
+    """Return the differences between the record and a decision computed again from `request`; `header` was recorded
+    with it. Later changes of the controller to a decision, and later measurements, do not count."""
     if outcome.skipped:
         return (Difference("decision", "", f"decision {record.number}", f"none: {outcome.skipped}"),)
     return (
@@ -94,7 +94,7 @@ def _of_placement(record: DecisionRecord, request: DecideRequest, outcome: Decid
     placed = outcome.placement
     yield from _of_items("change", record.changes, placed.changes, _change_key)
     # who is left alone after what somebody else did to it is refused by the controller, not by the policy
-    alone = {one.workload for one in record.refusals if one.reason.code is ReasonCode.HANDS_OFF}
+    alone = {one.workload for one in record.refusals if one.reason.code is ReasonCode.RECONCILIATION_PAUSED}
     yield from _of_items(
         "refusal",
         [one for one in record.refusals if one.workload not in alone],
@@ -155,7 +155,7 @@ def _asked(nodes: object) -> str:
 
 
 def _of_items(part: str, before: Sequence[Any], after: Sequence[Any], key: Any) -> Iterator[Difference]:
-    """What differs between two sequences of things with names, and whether their order does."""
+    """Yield the differences between two sequences of named items, and whether their order differs."""
     then, now = list(before), list(after)
     if then == now:
         return
@@ -202,7 +202,7 @@ def _finite(level: float | None) -> float | None:
 
 
 def recorded_side(record: DecisionRecord, request: DecideRequest) -> Side:
-    """What was decided. Utilities that its policy did not predict are computed from what it saw."""
+    """Return the recorded decision. Utilities that its policy did not predict are computed from its input."""
     nodes = record.provisioning
     gains, level = record.gains, record.level
     if request.snapshot.at_cycle and not len(gains):
@@ -220,7 +220,7 @@ def recorded_side(record: DecisionRecord, request: DecideRequest) -> Side:
 
 
 def replayed_side(request: DecideRequest, outcome: DecideOutcome) -> Side:
-    """What is decided now, in the same terms."""
+    """Return the decision computed now, in the same terms."""
     placed: PlacementDecision = outcome.placement
     nodes: ProvisioningDecision | None = outcome.provisioning
     gains: Sequence[Gain] = ()

@@ -15,7 +15,7 @@ _WORDS = {ChangeKind.MIGRATE: ("to", "with"), ChangeKind.RESIZE: ("on", "to")}
 
 
 def both(recorded: Any, replayed: Any) -> tuple[str, str]:
-    """Two things that differ (None: there is none), in words that differ too."""
+    """Return texts for two items that differ (None: there is none); the texts differ too."""
     one, other = in_words(recorded), in_words(replayed)
     if one != other or recorded is None or replayed is None:
         return one, other
@@ -24,7 +24,7 @@ def both(recorded: Any, replayed: Any) -> tuple[str, str]:
 
 
 def in_words(item: Any) -> str:
-    """A change, a refusal, who is slowed, a window's size; of anything else its text."""
+    """Describe a change, a refusal, a slowed workload or a window's size; return the plain text of any other item."""
     match item:
         case None:
             return NONE
@@ -44,7 +44,7 @@ def in_words(item: Any) -> str:
 
 
 def _change(change: Change) -> str:
-    """Where its instances are to run, in their order, those beside each other of one place together."""
+    """Describe the places of its instances, in their order; adjacent equal places are combined."""
     where, how = _WORDS.get(change.kind, ("on", "with"))
     told = []
     for place, run in groupby(change.allotments):
@@ -56,12 +56,12 @@ def _change(change: Change) -> str:
 
 
 def number(value: float) -> str:
-    """A number with what tells it from others, and commas."""
+    """Format a number with enough digits to distinguish it from others, and commas."""
     return f"{value:,.10g}"
 
 
 def _odd(recorded: Any, replayed: Any) -> list[str]:
-    """The names of what differs, where both have names."""
+    """Return the names of the differing fields, if both items have fields."""
     if type(recorded) is not type(replayed) or not hasattr(recorded, "__dataclass_fields__"):
         return []
     names = [field.name for field in fields(recorded)]
@@ -69,7 +69,7 @@ def _odd(recorded: Any, replayed: Any) -> list[str]:
 
 
 def _exactly(item: Any, names: list[str]) -> str:
-    """The values of some fields, or all of it, to the last digit."""
+    """Return the values of some fields, or all of it, to the last digit."""
     return ", ".join(f"{name} {_raw(getattr(item, name))}" for name in names) or _raw(item)
 
 

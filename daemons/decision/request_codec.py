@@ -47,7 +47,7 @@ from shared.values.jobs import Constraint, ConstraintKind
 from shared.values.operation_costs import OperationCosts
 from shared.values.web_app import ModelForm
 
-SCHEMA = 9  # goes up with every change of what a snapshot or a request consists of
+SCHEMA = 10  # goes up with every change of what a snapshot or a request consists of
 SCHEMAS = tuple(range(1, SCHEMA + 1))  # that can be read
 BYTES_MAX = 64 << 20  # of the JSON in a file
 NUMBER_MAX = 1e60  # of a finite number, so that products of several are finite too
@@ -79,6 +79,9 @@ _LATER_ROWS: Mapping[int, Mapping[type, Mapping[str, bool | float]]] = {
     7: {FlowColumns: {"response_factor": 1.0}},
     9: {FlowColumns: {"expected_mhz": 0.0}},
 }  # columns by the schema that brought them, and what they were before
+_FORMER_NAMES: Mapping[int, Mapping[type, Mapping[str, str]]] = {
+    10: {WorkloadColumns: {"needs": "required_labels", "separate": "spread"}},
+}  # columns by the schema that renamed them
 _LATER_OF_WINDOWS = {8: ("phase_rates", "phase_goes", "begun_s", "unavoidable")}  # what they lack has its default
 _COSTS = ("start_s", "suspend_s_per_mib", "resume_s_per_mib", "migrate_s_per_mib")
 _LEARNT_COSTS = {each.name for each in fields(OperationCosts)} - {*_COSTS}  # left out where they are 0
@@ -97,7 +100,8 @@ class Saved:
 
 
 def to_bytes(request: DecideRequest) -> bytes:
-    """The request, compressed. Raises `InvalidValue` for a policy's state or parameters that are no plain data."""
+    """Return the request, compressed. Raises `InvalidValue` for a policy's state or parameters that are not plain
+    data."""
     snapshot = request.snapshot
     plain = {
         "schema": SCHEMA,
@@ -131,7 +135,7 @@ def to_bytes(request: DecideRequest) -> bytes:
 
 
 def header_bytes(header: Mapping[str, Any]) -> bytes:
-    """The first line of a file, compressed; `to_bytes` follows it."""
+    """Return the first line of a file, compressed; `to_bytes` follows it."""
     return _packed(dict(header))
 
 
@@ -168,7 +172,7 @@ def _choice(choice: PolicyChoice, state: Any, where: str) -> Row:
 
 
 def _plain(value: Any, where: str) -> Any:
-    """The value, if JSON gives it back as it is."""
+    """Return the value if JSON preserves it unchanged."""
     if value is None or isinstance(value, bool | int | float | str):
         return value
     if isinstance(value, list):
@@ -197,17 +201,17 @@ class SnapshotPages:
             self._id = name
 
     def has(self, page: str) -> bool:
-        """Whether `page`, a name and a number with a dot between them, is here."""
+        """Return whether `page`, a name and a number with a dot between them, is stored here."""
         name, _, number = page.rpartition(".")
         return name == self._id and number.isascii() and number.isdigit() and int(number[:9]) < len(self._pages)
 
     def page(self, number: int) -> Row:
-        """A page, with what is needed to ask for the others."""
+        """Return a page, with the data needed to request the others."""
         return {"id": self._id, "page": number, "pages": len(self._pages), "parts": self._pages[number]}
 
 
 def from_parts(parts: Iterator[str]) -> bytes:
-    """The bytes whose parts, page after page, these are. Raises `InvalidInput`."""
+    """Return the bytes that these parts, page after page, form. Raises `InvalidInput`."""
     try:
         return base64.b64decode("".join(parts), validate=True)
     except (binascii.Error, ValueError) as problem:
@@ -218,7 +222,7 @@ def from_parts(parts: Iterator[str]) -> bytes:
 
 
 def from_bytes(body: bytes, name: str) -> Saved:
-    """The saved request in a file of that name. Raises `InvalidInput` naming the first thing that is wrong."""
+    """Return the saved request in a file of that name. Raises `InvalidInput` naming the first error."""
     header, plain = _lines(body, name)
     if plain.get("schema") not in SCHEMAS:
         by, known = f"program {header.get('program', 'unknown')}", " or ".join(map(str, SCHEMAS))
@@ -232,7 +236,7 @@ def from_bytes(body: bytes, name: str) -> Saved:
 
 
 def _lines(body: bytes, name: str) -> tuple[Row, Row]:
-    """The header and the request as JSON."""
+    """Return the header and the request as JSON."""
     lines = []
     rest, room = body, BYTES_MAX
     for _ in range(2):
@@ -278,7 +282,7 @@ class _Reader:
             self._fail("header", "holds a number that is not finite", "finite numbers")
 
     def request(self, plain: Row) -> DecideRequest:
-        """The whole request."""
+        """Return the whole request."""
         wanted = {"schema", "snapshot", "placement", "provisioning"}
         optional = {"provisioning_state", "analysers"} | ({"scheduling"} if plain["schema"] >= 3 else set())
         self._keys("request", plain, wanted | (plain.keys() & optional))
@@ -358,7 +362,7 @@ class _Reader:
         return tuple(window for window in made if window is not None)
 
     def _part(self, where: str, plain: Any, kind: type[T], later: Collection[str] = ()) -> T | None:
-        """A value of columns, of which not all need to have the same length, and numbers; `later`: fields it lacks."""
+        """Return a value of numbers and columns, whose lengths may differ; `later`: fields it lacks."""
         if plain is None:
             return None
         hints = {name: hint for name, hint in field_hints(kind).items() if name not in later}
@@ -372,6 +376,9 @@ class _Reader:
         return float(found)
 
     def _columns(self, where: str, plain: Any, kind: type[T], schema: int) -> T:
+        for since, kinds in _FORMER_NAMES.items():
+            if since > schema and type(plain) is dict:
+                plain = {kinds.get(kind, {}).get(name, name): value for name, value in plain.items()}
         news = [each.get(kind, {}) for since, each in _LATER_ROWS.items() if since > schema]
         later = {name: value for rows in news for name, value in rows.items()}
         hints = {name: hint for name, hint in field_hints(kind).items() if name not in later}
@@ -441,7 +448,7 @@ class _Reader:
         return tuple(made)
 
     def _rows(self, snapshot: Snapshot) -> None:
-        """Rows that other rows point at are there."""
+        """Check that rows referenced by other rows exist."""
         work, nodes = snapshot.workloads, len(snapshot.nodes.names)
         self._within("workloads.state", work.state, 0, len(WorkloadState))
         self._within("workloads.instances", work.instances, 0, 1 << 32)
@@ -473,7 +480,7 @@ class _Reader:
             self._long(f"windows[{at}].arrivals.shape", window.arrivals.ndim, 2)
 
     def _environment_rows(self, snapshot: Snapshot) -> None:
-        """Every node and every workload has its environment."""
+        """Check that every node and every workload has its environment."""
         held = snapshot.environments
         if held is None:
             return
@@ -484,7 +491,8 @@ class _Reader:
         self._within("environments.workload", held.workload, NOBODY, names)
 
     def _loading_rows(self, snapshot: Snapshot) -> None:
-        """Every node has a type, and of each type there are loadings of all workloads; every workload has its nodes."""
+        """Check that every node has a type, each type has loadings of all workloads, and every workload has its
+        nodes."""
         loading, migration = snapshot.loading, snapshot.migration
         if migration is not None:
             self._long("migration.of", len(migration.of), len(snapshot.workloads.names))

@@ -38,7 +38,7 @@ def prices_of(table: Prices) -> PriceSettings:
 
 
 def feed_of(table: Prices) -> PriceFeed | None:
-    """The feed that the table [prices] names; None where prices have a shape."""
+    """Return the feed that the table [prices] names; None if prices have a shape."""
     if table.shape is not PriceShape.SERIES:
         return None
     return PriceFeed(table.file, table.column, table.timezone, table.factor)
@@ -54,7 +54,8 @@ class PriceFeed:
         self._last = PricesRead()
 
     def read(self) -> PricesRead:
-        """What the file says now, or why it cannot be read; the same object as before while the file is the same."""
+        """Return the prices now in the file, or why it cannot be read; the same object as before while the file is the
+        same."""
         try:
             stat = self._path.stat()
             seen = (stat.st_mtime_ns, stat.st_size, stat.st_ino)

@@ -43,7 +43,7 @@ class Counters:
 
 
 def read_page(text: str) -> dict[str, Counters]:
-    """The counters on a page, by flow. Raises `TransientError` for what is no page of metrics."""
+    """Return the counters on a page, by flow. Raises `TransientError` if it is not a page of metrics."""
     flows: dict[str, Counters] = {}
     try:
         for family in text_string_to_metric_families(text):
@@ -75,7 +75,7 @@ def _take(counters: Counters, name: str, labels: Mapping[str, str], value: float
 def between(
     flow: str, before: Counters, after: Counters, window_s: float, percentile: float = 0.0
 ) -> FlowSample | None:
-    """What happened between two readings; None when the counters began anew meanwhile."""
+    """Return the flow sample between two readings; None when the counters were reset meanwhile."""
     counts = {outcome: after.counts.get(outcome, 0.0) - count for outcome, count in before.counts.items()}
     counts = after.counts | counts
     timed, seconds = after.timed - before.timed, after.seconds - before.seconds
@@ -95,8 +95,8 @@ def between(
 
 
 def _quantile(before: Counters, after: Counters, share: float) -> float:
-    """The time within which so large a share was answered: evenly spread within a bucket; of the last one, which has
-    no end, its beginning. 0 when nothing was answered."""
+    """Return the time within which the given share was answered, spread evenly within a bucket. The last bucket has no
+    end, so its start is used. 0 when nothing was answered."""
     grown = [(bound, max(0.0, n - before.buckets.get(bound, 0.0))) for bound, n in sorted(after.buckets.items())]
     wanted = share * grown[-1][1] if grown else 0.0
     low_s, below = 0.0, 0.0
@@ -162,7 +162,7 @@ class Readers:
         self._readings: dict[str, _Reading] = {}
 
     def __len__(self) -> int:
-        """Of how many applications counters are kept."""
+        """Return the number of applications with stored counters."""
         return len(self._readings)
 
     def scrape(self, effect: Scrape) -> None:
@@ -181,7 +181,7 @@ class Readers:
         return _Reading(Scraper(http_fetch, self._clock.monotonic_s, self._clock.now_s))
 
     def _read(self, reading: _Reading, effect: Scrape) -> None:
-        """In a lane."""
+        """Read an application's counters in a lane."""
         answer = reading.scraper.scrape(effect)
         reading.waiting = False
         self._post(answer)

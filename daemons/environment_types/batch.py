@@ -26,22 +26,22 @@ class Batch:
         refuse_all(self.name, terms)
 
     def manage(self, view: ManagerView, terms: Mapping[str, Any]) -> Asked:
-        """By its ratios."""
+        """Decide by the batch ratios."""
         del terms
         return managed(view.party)
 
     def adjust(self, view: InstancesView, terms: Mapping[str, Any]) -> int:
-        """It has no instances."""
+        """Return 0: it has no instances."""
         del view, terms
         return 0
 
 
 def managed(batch: Party) -> Asked:
-    """How many units the manager wants at its timer, and why in words.
+    """Return the number of units that the manager requests at its timer, and why in words.
 
-    The ratio of adjusting is queued / owned; without a unit of its own it is infinite if anything waits, else 0. Above
-    U it asks for DR1 = queued - owned more; else, if the biggest waiting job exceeds what is owned, for DR2 = biggest -
-    idle more; below V it gives back RSS = G x idle, rounded down.
+    The ratio of adjusting is queued / owned; without units of its own it is infinite if anything waits, else 0. Above U
+    it requests DR1 = queued - owned more. Otherwise, if the biggest waiting job exceeds the owned units, it requests
+    DR2 = biggest - idle more. Below V it returns RSS = G x idle, rounded down.
     """
     terms, owned = batch.batch, batch.owned
     ratio = batch.queued / owned if owned else (math.inf if batch.queued else 0.0)

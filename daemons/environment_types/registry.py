@@ -14,8 +14,8 @@ from shared.values.web_app import Distribution, WebApp
 
 
 def type_of(agreement: Agreement) -> EnvironmentType:
-    """The type of an environment; raises `UnknownType` where it is not registered here, cannot be loaded, or is for the
-    other workload."""
+    """Return the type of an environment; raises `UnknownType` if it is not registered here, cannot be loaded, or is for
+    the other workload."""
     found: EnvironmentType = find_environment_type(agreement.type_name)
     if found.workload is not agreement.workload:
         what = f"is for {found.workload.value} workloads, not {agreement.workload.value}"
@@ -25,8 +25,8 @@ def type_of(agreement: Agreement) -> EnvironmentType:
 
 
 def refuse_type(agreement: Agreement) -> tuple[str, str]:
-    """A code and a text where an agreement is of no type that there is here, or has terms that the type refuses; two
-    empty ones where it may be."""
+    """Return a code and a text if an agreement has an unknown type, or terms that the type refuses; two empty strings
+    if it is accepted."""
     try:
         type_of(agreement).check_terms(agreement.terms)
     except UnknownType as problem:
@@ -39,8 +39,8 @@ def refuse_type(agreement: Agreement) -> tuple[str, str]:
 
 
 def replica_step(agreement: Agreement, view: InstancesView) -> int:
-    """One instance more (1), one less (-1), or as many as there are (0). Raises what the type raises, and
-    `InvalidValue` for an answer that cannot be."""
+    """Return one instance more (1), one less (-1), or the same number (0). Raises the type's errors, and `InvalidValue`
+    for an impossible answer."""
     if math.isnan(view.utilisation):
         return 0
     step = type_of(agreement).adjust(view, agreement.terms)
@@ -51,8 +51,8 @@ def replica_step(agreement: Agreement, view: InstancesView) -> int:
 
 
 def distribution_of(app: WebApp, agreement: Agreement | None) -> Distribution:
-    """How requests of an application are distributed: as its file says, else as the type of its environment does, else
-    to the instance with the fewest under way."""
+    """Return the distribution of an application's requests: as in its file, else that of its environment's type, else
+    least connections."""
     said = app.serving.distribution if app.serving is not None else None
     if said is not None or agreement is None:
         return said or Distribution.LEAST_CONNECTIONS

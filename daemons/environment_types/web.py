@@ -26,11 +26,11 @@ class Web:
         refuse_all(self.name, terms)
 
     def manage(self, view: ManagerView, terms: Mapping[str, Any]) -> Asked:
-        """What its instances fill."""
+        """Return the units that its instances need."""
         del terms
         return Asked(view.party.wanted)
 
     def adjust(self, view: InstancesView, terms: Mapping[str, Any]) -> int:
-        """By the mean use of their CPU."""
+        """Decide by the mean CPU usage of the instances."""
         del terms
         return adjusted(view.instances, view.utilisation, view.terms, view.least, view.most)

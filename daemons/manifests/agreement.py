@@ -1,5 +1,5 @@
-"""The agreement of an environment as its owner writes it (examples/env-batch.toml, examples/env-web.toml), and what
-Trimtab understands by it. Every problem is told at once."""
+"""The agreement of an environment as its owner writes it (examples/env-batch.toml, examples/env-web.toml), and how
+Trimtab understands it. Every problem is reported at once."""
 
 from __future__ import annotations
 
@@ -43,39 +43,52 @@ Units = Annotated[int, Range(0, UNITS_MAX)]
 
 @dataclass(frozen=True, slots=True)
 class TemplateTable:
-    """The VM that an environment of granularity vm counts, see `shared.values.agreement.VmTemplate`."""
+    """The VM that is counted as one unit, with `granularity` `vm`. Instances may be smaller, not larger."""
 
     name: JobName
+    """Name of the VM template. Example: `"render"`."""
     vcpus: Annotated[int, Range(1, 4096)]
+    """Virtual CPUs of the VM. Example: `4`."""
     memory_mib: Annotated[int, Range(1, 1 << 40)]
+    """Memory of the VM. Example: `8192`."""
     max_mhz: Speed
+    """Most CPU that the VM can use. Example: `10400`."""
 
 
 @dataclass(frozen=True, slots=True)
 class SchedulingTable:
-    """The placement policy of the environment's workloads (None: that of its type), and its parameters."""
+    """Placement of the environment's workloads on its nodes."""
 
     policy: str | None = None
+    """Placement policy. Left out: the one of the environment type. Example: `"first-fit"`."""
     params: Mapping[str, Any] = field(default_factory=dict)
+    """Parameters of the placement policy."""
 
 
 @dataclass(frozen=True, slots=True)
 class BatchTable:
-    """How a batch environment asks for units and gives them back, see `shared.values.agreement.BatchTerms`."""
+    """When a batch environment requests and releases units."""
 
     request_ratio: Ratio = 1.2
+    """Ratio U: units are requested when the waiting demand, as a multiple of the current units, is above it."""
     release_ratio: Ratio = 0.2
+    """Ratio V: units are released when the waiting demand, as a multiple of the current units, is below it."""
     elastic_factor: Annotated[float, Range(LEAST, 1.0 - LEAST)] = 0.5
+    """Factor G: part of the idle units that is released at a time."""
     on_reclaim: OnReclaim = OnReclaim.SUSPEND
+    """What happens to jobs whose units are reclaimed: `suspend` saves them to disk, `kill` restarts them later."""
 
 
 @dataclass(frozen=True, slots=True)
 class WebTable:
-    """When a web environment has one instance more or less, see `shared.values.agreement.WebTerms`."""
+    """When a web environment adds and removes instances of an application."""
 
     add_above: Share = 0.8
+    """Mean CPU use of all n instances above which one instance is added."""
     remove_below: Share = 0.8
+    """One instance is removed when the mean CPU use is below this value times (n-1)/n."""
     over_s: Period = 20.0
+    """Time over which CPU use is averaged."""
 
 
 # --- how keys relate ------------------------------------------------------------------------------------------------
@@ -83,12 +96,12 @@ class WebTable:
 
 @dataclass(frozen=True, slots=True)
 class UpperBound:
-    """The upper bound, if there is one, is at least one unit and not below the lower one."""
+    """`key` is at least 1, and at least `lower`."""
 
     key: str = "upper"
 
     def broken(self, values: Mapping[str, Any]) -> str:
-        """What is expected, "" where that is so."""
+        """Return the expected value; "" if the rule holds."""
         upper, lower = values.get(self.key), values.get("lower")
         least = max(1, lower or 0)
         good = upper is None or lower is None or upper >= least
@@ -97,25 +110,25 @@ class UpperBound:
 
 @dataclass(frozen=True, slots=True)
 class Registered:
-    """The name under `key` is that of a policy of the role."""
+    """`key` is the name of an installed policy of the role `role`."""
 
     key: str
     role: str
 
     def broken(self, values: Mapping[str, Any]) -> str:
-        """What is expected, "" where that is so."""
+        """Return the expected value; "" if the rule holds."""
         names = plugins.names(plugins.policy_group(self.role))
         return "" if values.get(self.key) in (None, *names) else f"one of {', '.join(names)}"
 
 
 @dataclass(frozen=True, slots=True)
 class ModelTakes:
-    """The coordination model has no objection to the bounds."""
+    """The coordination policy accepts the bounds `lower` and `upper`."""
 
     key: str = "lower"
 
     def broken(self, values: Mapping[str, Any]) -> str:
-        """What is expected, "" where that is so or one of the keys is wrong by itself."""
+        """Return the expected value; "" if the rule holds or one of the keys is already wrong."""
         known = {"model", "lower", "upper"} <= {*values}
         if not known or Registered("model", "coordination").broken(values) or UpperBound().broken(values):
             return ""
@@ -125,12 +138,12 @@ class ModelTakes:
 
 @dataclass(frozen=True, slots=True)
 class ParamsFit:
-    """The scheduling policy knows its parameters."""
+    """`key` has parameters that the placement policy knows."""
 
     key: str = "scheduling.params"
 
     def broken(self, values: Mapping[str, Any]) -> str:
-        """What is expected, "" where that is so."""
+        """Return the expected value; "" if the rule holds."""
         kind = found_type(values)
         policy = values.get("scheduling.policy") or (kind.scheduling.policy if kind and values.get(self.key) else None)
         if policy is None or self.key not in values or Registered("scheduling.policy", "placement").broken(values):
@@ -144,12 +157,12 @@ class ParamsFit:
 
 @dataclass(frozen=True, slots=True)
 class OfVms:
-    """What belongs to granularity vm is there with it, and only then."""
+    """A table `[template]` is given with `granularity` `vm`, and with no other."""
 
     key: str = "granularity"
 
     def broken(self, values: Mapping[str, Any]) -> str:
-        """What is expected, "" where that is so."""
+        """Return the expected value; "" if the rule holds."""
         granularity, given = values.get(self.key), "template" not in values
         if granularity is Granularity.VM and not given:
             return "node, or a table [template] of the VM that is counted"
@@ -158,12 +171,12 @@ class OfVms:
 
 @dataclass(frozen=True, slots=True)
 class ResourceKind:
-    """The kind of resource, where it is said, is the one that is counted."""
+    """`key` is empty, or the same as `granularity`."""
 
     key: str = "resource"
 
     def broken(self, values: Mapping[str, Any]) -> str:
-        """What is expected, "" where that is so."""
+        """Return the expected value; "" if the rule holds."""
         granularity, kind = values.get("granularity"), values.get(self.key)
         return (
             f"{granularity.value}, as granularity says, or nothing"
@@ -174,35 +187,35 @@ class ResourceKind:
 
 @dataclass(frozen=True, slots=True)
 class VersionOfSystem:
-    """A version is one of a system."""
+    """`key` is given only with `os_type`."""
 
     key: str = "os_version"
 
     def broken(self, values: Mapping[str, Any]) -> str:
-        """What is expected, "" where that is so."""
+        """Return the expected value; "" if the rule holds."""
         return "nothing, unless os_type is given" if values.get(self.key) and values.get("os_type") == "" else ""
 
 
 @dataclass(frozen=True, slots=True)
 class EachOnce:
-    """No user is named twice, and there are not too many."""
+    """`key` has at most 1000 names, each once."""
 
     key: str = "users"
 
     def broken(self, values: Mapping[str, Any]) -> str:
-        """What is expected, "" where that is so."""
+        """Return the expected value; "" if the rule holds."""
         users = values.get(self.key, ())
         return "" if len({*users}) == len(users) <= USERS_MAX else f"at most {USERS_MAX} names, each once"
 
 
 @dataclass(frozen=True, slots=True)
 class LowerIsGuaranteed:
-    """What only it may have is no more than what it reserves of class guaranteed."""
+    """Beside tables `[[assurance.share]]`, `key` is at most the units of a first share of class `guaranteed`."""
 
     key: str = "lower"
 
     def broken(self, values: Mapping[str, Any]) -> str:
-        """What is expected, "" where that is so."""
+        """Return the expected value; "" if the rule holds."""
         shares, lower = values.get("assurance.share"), values.get(self.key)
         if not shares or lower is None:
             return ""
@@ -215,8 +228,7 @@ class LowerIsGuaranteed:
 
 @dataclass(frozen=True, slots=True)
 class AgreementFile:
-    """A file for `trimtab env create`, see `shared.values.agreement.Agreement`; units are nodes, or VMs of its
-    template."""
+    """The specification of an environment for `trimtab env create`. A unit is a node, or a VM of the template."""
 
     RULES: ClassVar[tuple[Any, ...]] = (
         UpperBound(),
@@ -241,32 +253,51 @@ class AgreementFile:
     )
 
     name: JobName
+    """Name of the environment. Example: `"night"`."""
     owner: JobName
+    """Owner of the environment: NAME of the broker account `owner.NAME`. Example: `"kim"`."""
     workload: str
+    """Type of the environment: `batch`, `web`, or another installed type. Example: `"batch"`."""
     lower: Units
+    """Guaranteed units: nobody but this environment and its partner may have them. Example: `2`."""
     upper: Units | None = None
+    """Maximum: up to this many units, this environment and its partner have priority. Left out: no maximum. Example:
+    `8`."""
     model: str = "fb"
+    """Coordination policy that chooses the size of the environment: `fb`, `flb-nub`, `dedicated`, `on-demand`, or
+    another installed policy."""
     relationship: Relationship = Relationship.AFFILIATED
+    """Relationship of the owner to the provider. It is shown, and changes no decision."""
     granularity: Granularity = Granularity.NODE
+    """What is counted and reassigned: whole nodes, or VMs of the template."""
     resource: Annotated[str, Form(f"({'|'.join(RESOURCES)})?", f"{' or '.join(RESOURCES)}, or nothing")] = ""
+    """Kind of the resource. Empty: the same as `granularity`."""
     template: TemplateTable | None = None
     os_type: System = ""
+    """Operating system that the environment's nodes must run, such as `debian`. Empty: any."""
     os_version: System = ""
+    """Version of the operating system, such as `12`. Empty: any."""
     lease_s: Period = 3600.0
+    """Reallocation interval: the period of the environment's timers."""
     coordinated_with: Group = ""
+    """Partner environment of the other type of workload, with which units are shared. Empty: none."""
     shares: bool = False
+    """Consent to a partner of another owner that names this environment, or that looks for a partner."""
     notice_s: Annotated[float, Range(0.0, 1e9)] = 3600.0
+    """Time for which a consent still applies after it is withdrawn."""
     setup: setup_tables.SetupTable = field(default_factory=setup_tables.SetupTable)
     scheduling: SchedulingTable = field(default_factory=SchedulingTable)
     users: tuple[JobName, ...] = ()
+    """Users that may submit jobs: NAMEs of broker accounts `user.NAME`."""
     batch: BatchTable | None = None
     web: WebTable | None = None
     terms: Mapping[str, Any] = field(default_factory=dict)
+    """Terms of an installed environment type. `batch` and `web` have tables of their own."""
     assurance: assurance_tables.AssuranceTable | None = None
 
 
 def read_agreement(path: Path) -> Agreement:
-    """The agreement in a TOML file, or in an XML file (`.xml`).
+    """Read the agreement in a TOML file, or in an XML file (`.xml`).
 
     Raises `InvalidInput` with one problem for each thing that is wrong.
     """
@@ -278,8 +309,8 @@ def read_agreement(path: Path) -> Agreement:
 
 
 def agreement_of(file: AgreementFile, folder: Path = Path()) -> Agreement:
-    """The agreement that a file in `folder` describes; InvalidValue for one that cannot be, InvalidInput for a file of
-    demand that cannot be used."""
+    """Return the agreement that a file in `folder` describes; InvalidValue for an invalid one, InvalidInput for a
+    demand file that cannot be used."""
     kind = found_type({WORKLOAD: file.workload})
     if kind is None:
         raise InvalidValue(WORKLOAD, file.workload, "a type of environment that is installed")
@@ -313,8 +344,8 @@ def agreement_of(file: AgreementFile, folder: Path = Path()) -> Agreement:
 
 
 def understood(agreement: Agreement) -> dict[str, Any]:
-    """An agreement as it was understood, for people and for JSON: the terms of its own side alone, its workload by the
-    name of its type."""
+    """Return an agreement as it was understood, for people and for JSON: only the terms of its own side, with the name
+    of its type as workload."""
     values = {key: _plain(value) for key, value in asdict(agreement).items()}
     other = WorkloadType.WEB if agreement.workload is WorkloadType.BATCH else WorkloadType.BATCH
     del values[other.value], values["type"]

@@ -20,8 +20,8 @@ _OTHER = {WorkloadType.BATCH.value: WorkloadType.WEB.value, WorkloadType.WEB.val
 
 
 def table_of(agreement: Table) -> dict[str, Any]:
-    """The keys of a file, from an agreement as it was understood or as the controller shows it: its workload by the
-    name of its type, without the terms of the other side, and without what is empty, which a file leaves out."""
+    """Return the keys of a file, from an agreement as it was understood or as the controller shows it. Its workload is
+    the name of its type. The terms of the other side are left out, and so are empty values, which a file omits."""
     other = _OTHER.get(str(agreement.get("workload")), "")
     table = {key: value for key, value in agreement.items() if key not in (other, "type")}
     table["workload"] = agreement.get("type") or agreement.get("workload")
@@ -36,7 +36,8 @@ def _said(table: Table) -> dict[str, Any]:
 
 
 def to_toml(table: Table) -> str:
-    """The text of a TOML file with these keys. Raises `InvalidInput` for a value that TOML cannot say (null)."""
+    """Return the text of a TOML file with these keys. Raises `InvalidInput` for a value that TOML cannot express
+    (null)."""
     return "\n".join(_lines(table, "")).lstrip("\n") + "\n"
 
 

@@ -2,7 +2,7 @@
 
 Figure 3 as printed (`<relationship="business ">`) is not well-formed XML; here the text of an element is its value. Its
 element names are used where it has one, the keys of the TOML file for all else: tables are nested elements, arrays
-repeated ones. docs/environments.md has the table.
+repeated ones. docs/how-to/environments.md has the table.
 """
 
 from __future__ import annotations
@@ -63,8 +63,8 @@ _SPEAKABLE = re.compile(r"[\t\n\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]*")
 
 
 def read(path: Path, cls: type[T]) -> T:
-    """What `cls`, the class of the TOML file, makes of the XML file. Raises `InvalidInput` with one problem for each
-    thing that is wrong."""
+    """Read the XML file as an instance of `cls`, the class of the TOML file. Raises `InvalidInput` with one problem for
+    each thing that is wrong."""
     reader = _Reader(str(path), load(path, EXPECTED))
     table = reader.table(cls)
     try:
@@ -77,7 +77,7 @@ def read(path: Path, cls: type[T]) -> T:
 
 
 def from_xml(text: str, cls: type[Any], name: str = "agreement") -> dict[str, Any]:
-    """The nested mapping of the TOML file's keys that `text` says, whose values are not checked yet. Raises
+    """Return the nested mapping of the TOML file's keys in `text`, whose values are not checked yet. Raises
     `InvalidInput`."""
     reader = _Reader(name, parse(text.encode("utf-8", "surrogatepass"), name, EXPECTED))
     table = reader.table(cls)
@@ -96,7 +96,7 @@ class _Reader:
         self.told: set[str] = set()  # keys whose elements have problems that are told already
 
     def table(self, cls: type[Any]) -> dict[str, Any]:
-        """All of it."""
+        """Return the whole table."""
         if self._root.name != ROOT:
             self._wrong(self._root, f"is the element <{self._root.name[:_ECHO]}>", f"<{ROOT}>")
             raise InvalidInput(*self.problems)
@@ -117,7 +117,7 @@ class _Reader:
     def _section(
         self, path: str, elements: Mapping[str, list[Element]], cls: type[Any], named: Mapping[str, str]
     ) -> dict[str, Any]:
-        """The keys of one table; `named`: those whose elements are called otherwise."""
+        """Return the keys of one table; `named`: those whose elements have other names."""
         hints = field_hints(cls, annotated=True)
         own = {named.get(key, key): key for key in (field.name.removesuffix("_") for field in fields(cls))}
         if path == "setup":
@@ -179,7 +179,8 @@ class _Reader:
     # --- values of which the file alone says what they are ------------------------------------------------------------
 
     def _free_table(self, element: Element) -> dict[str, Any]:
-        """`<entry key="..." type="...">` for each key; `json_key` in place of `key` for one that XML cannot hold."""
+        """Read `<entry key="..." type="...">` for each key; `json_key` in place of `key` for one that XML cannot
+        hold."""
         self._no_text(element)
         table: dict[str, Any] = {}
         for child in element.children:
@@ -231,7 +232,7 @@ class _Reader:
     # --- what there is to say -----------------------------------------------------------------------------------------
 
     def _text(self, element: Element, allowed: tuple[str, ...]) -> str:
-        """The text of an element without others in it."""
+        """Return the text of an element that has no other elements in it."""
         self._attributes(element, allowed)
         for child in element.children:
             self._wrong(child, f"is inside <{element.name[:_ECHO]}>", "text alone")
@@ -259,11 +260,11 @@ class _Reader:
         self.problems.append(Problem(where + element.name[: 2 * _ECHO], what, expected))
 
     def key_of(self, problem: Problem) -> str:
-        """The dotted key of which a problem of the nested mapping tells."""
+        """Return the dotted key of a problem of the nested mapping."""
         return problem.where.removeprefix(self._file).partition(": ")[2]
 
     def renamed(self, problem: Problem) -> Problem:
-        """A problem of the nested mapping, with the element in place of the key."""
+        """Return a problem of the nested mapping, with the element in place of the key."""
         place, dotted = problem.where.removeprefix(self._file).partition(": ")[0], self.key_of(problem)
         name = PAPER.get(dotted, dotted).replace(".", "/")
         expected = re.sub(r"\ba table \[([\w.]+)\]", r"an element <\1>", problem.expected)
@@ -275,7 +276,7 @@ class _Reader:
 
 
 def _bare(hint: Any) -> tuple[Any, bool]:
-    """A type without what it is annotated with, and whether it may be None."""
+    """Return a type without its annotations, and whether it may be None."""
     optional = get_origin(hint) in (Union, UnionType)
     if optional:
         hint = next(part for part in get_args(hint) if part is not NoneType)
@@ -287,7 +288,7 @@ def _bare_text(element: Element) -> str:
 
 
 def _heard(word: str) -> str:
-    """A word that the paper would write in capitals, as a file in TOML has it."""
+    """Convert a word that the paper would write in capitals to its form in a TOML file."""
     return word.lower().replace("_", "-") if re.fullmatch(r"[A-Z0-9_]+", word) else word
 
 
@@ -296,7 +297,7 @@ def _join(path: str, key: str) -> str:
 
 
 def _from_json(text: str) -> str | None:
-    """The string; None for anything else."""
+    """Return the string; None for anything else."""
     try:
         value = json.loads(text)
         if isinstance(value, str):
@@ -308,7 +309,7 @@ def _from_json(text: str) -> str | None:
 
 
 def _scalar(text: str, bare: Any) -> Any:
-    """The value of that type; the text itself where it is none, for the checks to tell."""
+    """Return the value of that type; the text itself if it is not one, for the checks to report."""
     if bare is bool and text in ("true", "false"):
         return text == "true"
     if bare is int and _INTEGER.fullmatch(text):
@@ -322,7 +323,7 @@ def _scalar(text: str, bare: Any) -> Any:
 
 
 def to_xml(table: Mapping[str, Any]) -> str:
-    """The text of an XML file with the keys of a TOML file (see `daemons.manifests.agreement_text.table_of`)."""
+    """Return the text of an XML file with the keys of a TOML file (see `daemons.manifests.agreement_text.table_of`)."""
     return '<?xml version="1.0" encoding="UTF-8"?>\n' + "\n".join(_written(table)) + "\n"
 
 
@@ -340,7 +341,7 @@ def _written(table: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _known(key: str, value: Any, dotted: str, indent: str) -> Iterator[str]:
-    """A key of the file."""
+    """Yield the lines of a known key of the file."""
     dotted = dotted or key
     name = PAPER.get(dotted, key)
     if dotted == "workload" and value in TYPES.values():
@@ -367,7 +368,7 @@ def _known(key: str, value: Any, dotted: str, indent: str) -> Iterator[str]:
 
 
 def _shouted(name: str, value: str, loud: bool, indent: str) -> str:
-    """A word as the paper writes it where it is read back as it was, else so that it is taken as it stands."""
+    """Return a word as the paper writes it if it is read back unchanged, else so that it is taken literally."""
     words = (value.upper().replace("-", "_"), value) if loud else (value,)
     for word in words:
         if _heard(word) == value:
@@ -381,7 +382,7 @@ def _verbatim(name: str, value: str, indent: str) -> str:
 
 
 def _free(name: str, attributes: str, value: Any, indent: str) -> Iterator[str]:
-    """A value of which the file says what it is; the outermost one is always a table."""
+    """Yield a value with its type in the file; the outermost one is always a table."""
     if isinstance(value, Mapping):
         kind = ' type="table"' if attributes or name == "item" else ""
         yield f"{indent}<{name}{attributes}{kind}>"
@@ -405,7 +406,7 @@ def _free(name: str, attributes: str, value: Any, indent: str) -> Iterator[str]:
 
 
 def _element(name: str, value: Any, indent: str, attributes: str = "") -> Iterator[str]:
-    """An element with text."""
+    """Yield an element with text."""
     coded = _coded(value) if isinstance(value, str) else None
     if coded is not None:
         attributes, text = attributes + ' coding="json"', coded
@@ -419,7 +420,7 @@ def _element(name: str, value: Any, indent: str, attributes: str = "") -> Iterat
 
 
 def _coded(text: str) -> str | None:
-    """A string as in JSON where XML cannot hold it or would change it, or where it would mean another; None where it
-    is as it stands."""
+    """Return a string in JSON if XML cannot hold it or would change it, or if it would mean another; None if it can be
+    written as it is."""
     plain = _SPEAKABLE.fullmatch(text) and text == text.strip(_BLANK) and text != _NULL
     return None if plain else json.dumps(text)

@@ -1,5 +1,5 @@
 """The table [assurance] of an agreement: classes of service with their shares, and the demand that they are shares of,
-declared slot by slot, read from a CSV file, or as it was measured (docs/assurance.md)."""
+declared slot by slot, read from a CSV file, or as it was measured (docs/explanation/assurance.md)."""
 
 from __future__ import annotations
 
@@ -26,36 +26,50 @@ Units = Annotated[int, Range(0, DEMAND_MAX)]
 
 @dataclass(frozen=True, slots=True)
 class ShareTable:
-    """A layer of the demand, of one class of service, see `shared.values.reservation.Share`."""
+    """A layer of the demand with its service class. Layers follow one another from the first unit."""
 
     class_: ServiceClass
+    """Service class of the layer. Example: `"guaranteed"`."""
     units: Units | None = None
+    """Units of the layer. Left out in the last share: all remaining units. Example: `2`."""
     theta: Annotated[float, Range(0.0, 1.0)] = 0.0
+    """Service probability of the class `predictable`: the mean part of the demand that is served. 0 for the other
+    classes."""
 
 
 @dataclass(frozen=True, slots=True)
 class SlotTable:
-    """The demand in the slots from `first` to `last` (left out: in that one alone): each of `units` has the chance
-    beside it (left out: all have the same)."""
+    """The demand in a range of slots of the calendar."""
 
     first: Annotated[int, Range(0, 100_000)]
+    """First slot of the range. Slot 0 begins at midnight. Example: `0`."""
     units: tuple[Units, ...]
+    """Possible numbers of units. Example: `[0, 1]`."""
     last: Annotated[int, Range(0, 100_000)] | None = None
+    """Last slot of the range. Left out: the first slot alone. Example: `23`."""
     chances: tuple[Annotated[float, Range(0.0, 1.0)], ...] = ()
+    """Probability of each number of units; they sum to 1. Empty: all are equally likely."""
 
 
 @dataclass(frozen=True, slots=True)
 class AssuranceTable:
-    """What is reserved for an environment, see `shared.values.agreement.AssuranceTerms`."""
+    """The reservation of the environment. It has an effect where the provider has an admission policy."""
 
     share: tuple[ShareTable, ...]
     demand: Annotated[str, Form(r"[^\0]{0,1000}", "a CSV file, or history")] = ""
+    """CSV file of the demand, beside this file, or `history` for the measured demand. Empty: tables
+    `[[assurance.slot]]`."""
     slot: tuple[SlotTable, ...] = ()
     calendar: Calendar = Calendar.HOUR_OF_DAY
+    """Slots that are alike: those of every day, of workdays and weekends, or of every week."""
     slot_s: Annotated[float, Range(60.0, 86_400.0)] = 3_600.0
+    """Length of a slot."""
     timezone: Annotated[str, Form(r"[A-Za-z0-9_+/-]{1,64}", "a time zone such as Europe/Berlin")] = "UTC"
+    """Time zone of the slots and of `start` and `end`."""
     start: Moment = ""
+    """Local time at which the reservation begins. Empty: at once."""
     end: Moment = ""
+    """Local time at which the reservation ends. Empty: never."""
 
 
 # --- how keys relate ------------------------------------------------------------------------------------------------
@@ -63,12 +77,13 @@ class AssuranceTable:
 
 @dataclass(frozen=True, slots=True)
 class SharesFit:
-    """Shares have the units and the assurance that go with their class."""
+    """There are 1 to 8 tables `[[assurance.share]]`. Only the last may leave out `units`, and only the class
+    `predictable` has `theta`."""
 
     key: str = "assurance.share"
 
     def broken(self, values: Mapping[str, Any]) -> str:
-        """What is expected, "" where that is so."""
+        """Return the expected value; "" if the rule holds."""
         found: Sequence[ShareTable] | None = values.get(self.key)
         if found is None:
             return ""
@@ -85,12 +100,12 @@ class SharesFit:
 
 @dataclass(frozen=True, slots=True)
 class DemandGiven:
-    """The demand is given in one way."""
+    """The demand is given by `assurance.demand` or by tables `[[assurance.slot]]`, not by both."""
 
     key: str = "assurance.demand"
 
     def broken(self, values: Mapping[str, Any]) -> str:
-        """What is expected, "" where that is so."""
+        """Return the expected value; "" if the rule holds."""
         demand, slots = values.get(self.key), values.get("assurance.slot")
         if demand is None or slots is None or bool(demand) is not bool(slots):
             return ""
@@ -99,12 +114,12 @@ class DemandGiven:
 
 @dataclass(frozen=True, slots=True)
 class SlotsCover:
-    """Every slot of the calendar has its demand, once."""
+    """Tables `[[assurance.slot]]` cover every slot of the calendar, each once."""
 
     key: str = "assurance.slot"
 
     def broken(self, values: Mapping[str, Any]) -> str:
-        """What is expected, "" where that is so."""
+        """Return the expected value; "" if the rule holds."""
         found = values.get(self.key)
         try:
             count = slots_in(values["assurance.calendar"], values["assurance.slot_s"])
@@ -115,12 +130,12 @@ class SlotsCover:
 
 @dataclass(frozen=True, slots=True)
 class WholeSlots:
-    """A day has a whole number of slots."""
+    """`key` divides a day into a whole number of slots."""
 
     key: str = "assurance.slot_s"
 
     def broken(self, values: Mapping[str, Any]) -> str:
-        """What is expected, "" where that is so."""
+        """Return the expected value; "" if the rule holds."""
         try:
             slots_in(Calendar.HOUR_OF_DAY, values.get(self.key, 3_600.0))
         except InvalidValue as problem:
@@ -130,12 +145,12 @@ class WholeSlots:
 
 @dataclass(frozen=True, slots=True)
 class KnownZone:
-    """The time zone is known here."""
+    """`key` is a time zone that this machine knows."""
 
     key: str = "assurance.timezone"
 
     def broken(self, values: Mapping[str, Any]) -> str:
-        """What is expected, "" where that is so."""
+        """Return the expected value; "" if the rule holds."""
         try:
             check_zone(self.key, values.get(self.key, "UTC"))
         except InvalidValue as problem:
@@ -145,12 +160,12 @@ class KnownZone:
 
 @dataclass(frozen=True, slots=True)
 class EndsLater:
-    """It ends after it has begun, both at days that there are."""
+    """`key` is after `assurance.start`, and both are days that exist."""
 
     key: str = "assurance.end"
 
     def broken(self, values: Mapping[str, Any]) -> str:
-        """What is expected, "" where that is so."""
+        """Return the expected value; "" if the rule holds."""
         zone = values.get("assurance.timezone", "UTC")
         if KnownZone().broken(values):
             return ""
@@ -168,8 +183,8 @@ RULES = (SharesFit(), DemandGiven(), SlotsCover(), WholeSlots(), KnownZone(), En
 
 
 def terms_of(table: AssuranceTable | None, folder: Path) -> AssuranceTerms | None:
-    """What a table says; files are relative to `folder`. Raises `InvalidInput` for a file that cannot be used and
-    `InvalidValue`."""
+    """Return the terms in a table; files are relative to `folder`. Raises `InvalidInput` for a file that cannot be used
+    and `InvalidValue`."""
     if table is None:
         return None
     count = slots_in(table.calendar, table.slot_s)
@@ -190,7 +205,7 @@ def _shares(tables: Sequence[ShareTable]) -> tuple[Share, ...]:
 
 
 def _moment_s(text: str, zone: str) -> float | None:
-    """The absolute seconds of a local time; None for none. ValueError for a day that is not in the calendar."""
+    """Return the absolute seconds of a local time; None for none. ValueError for a day that is not in the calendar."""
     if not text:
         return None
     day, _, time = text.partition(" ")
@@ -198,7 +213,7 @@ def _moment_s(text: str, zone: str) -> float | None:
 
 
 def _uncovered(tables: Sequence[SlotTable], count: int) -> str:
-    """What is wrong with declared slots ("": nothing)."""
+    """Return the problem with declared slots ("": none)."""
     seen = [0] * count
     for table in tables:
         last = table.first if table.last is None else table.last
@@ -241,7 +256,8 @@ class _Run:
 
 
 def table_of_terms(terms: Mapping[str, Any]) -> dict[str, Any]:
-    """The keys of a file's table, from terms as plain data. What was made from a file or from history is declared."""
+    """Return the keys of a file's table, from terms as plain data. Demand from a file or from history is written as
+    declared slots."""
     zone = str(terms.get("timezone") or "UTC")
     shares = [
         {"class": share["service_class"], "units": share.get("units"), "theta": share.get("theta") or None}

@@ -26,9 +26,9 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)  # of the local clock
 
 
 def demand_of(path: Path, calendar: Calendar, slot_s: float, zone: str) -> tuple[SlotDemand, ...]:
-    """The demand in every slot of the calendar, of each slot instance the largest. Times without an offset are local
-    ones of `zone`. Raises `InvalidInput` with file and line for what cannot be used: negative demand, a time that comes
-    twice, slots without an observation."""
+    """Return the demand in every slot of the calendar, the largest of each slot instance. Times without an offset are
+    local ones of `zone`. Raises `InvalidInput` with file and line for invalid data: negative demand, a repeated time,
+    slots without an observation."""
     found = _added(path, calendar, zone)
     local_s = np.array(sorted(found), dtype=np.float64)
     units = np.array([found[at] for at in local_s.tolist()], dtype=np.int64)
@@ -46,7 +46,7 @@ def demand_of(path: Path, calendar: Calendar, slot_s: float, zone: str) -> tuple
 
 
 def _added(path: Path, calendar: Calendar, zone: str) -> dict[float, int]:
-    """The demand of all applications by local time."""
+    """Return the demand of all applications by local time."""
     found: dict[float, int] = {}
     seen: set[tuple[float, str]] = set()
     problems: list[Problem] = []
@@ -94,7 +94,7 @@ def _units(text: str) -> int:
 
 
 def _time(text: str, calendar: Calendar, zone: str) -> float:
-    """Seconds by the local clock."""
+    """Return the seconds by the local clock."""
     try:
         at = float(text) if text.isascii() and "_" not in text else math.nan
     except ValueError:

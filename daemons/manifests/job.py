@@ -1,4 +1,4 @@
-"""A job as a user writes it (examples/job.toml), and what Trimtab understands by it. Every problem is told at once."""
+"""A job as a user writes it (examples/job.toml), and how Trimtab understands it. Every problem is reported at once."""
 
 from __future__ import annotations
 
@@ -26,6 +26,7 @@ Amount = Annotated[float, Range(0, NUMBER_MAX)]
 Speed = Annotated[float, Range(0.001, NUMBER_MAX)]
 Seconds = Annotated[float, Range(0, SECONDS_MAX)]
 Mib = Annotated[int, Range(0, 1 << 40)]
+Moment = Annotated[Any, Form(r"[^\0]*", WHEN_WORDS)]  # which `When` checks
 Argument = Annotated[
     str, Form(rf"[^\0]{{0,{ARGUMENT_LENGTH_MAX}}}", f"at most {ARGUMENT_LENGTH_MAX} characters, none of them NUL")
 ]
@@ -33,44 +34,55 @@ Argument = Annotated[
 
 @dataclass(frozen=True, slots=True)
 class StageTable:
-    """One stage: work per instance in Mcycles, the most and the least speed that it can use in MHz, memory in MiB."""
+    """A stage of the job's work. Stages follow one another."""
 
     work_mcycles: Amount
+    """Work of one instance in this stage. One Mcycle is one second at 1 MHz. Example: `1200000`."""
     max_mhz: Speed
+    """Highest speed that one instance can use. Example: `3900`."""
     min_mhz: Amount = 0.0
+    """Lowest speed that one instance needs."""
     memory_mib: Mib = 0
+    """Memory of one instance. The VM gets the memory of its largest stage."""
 
 
 @dataclass(frozen=True, slots=True)
 class GoalTable:
-    """When the job should be complete; one key of the three, or none for best effort.
+    """When the job should be complete. Give one key; without any, the job is best effort."""
 
-    `at`: a time. `within_s`: so long after the submission. `factor`: so many times the shortest run time after the
-    desired start.
-    """
-
-    at: Any = None
+    at: Moment = None
+    """Time by which the job should be complete. Example: `2030-01-31T12:00:00Z`."""
     within_s: Seconds | None = None
+    """Time from the submission within which the job should be complete. Example: `7200`."""
     factor: Annotated[float, Range(1, 1e6)] | None = None
+    """Multiple of the shortest run time within which the job should be complete, from its earliest start. Example:
+    `2.5`."""
 
 
 @dataclass(frozen=True, slots=True)
 class StartTable:
-    """The earliest start; one key of the two, or none for at once. `at`: a time. `after_s`: after the submission."""
+    """The earliest start. Give one key; without any, the job starts at once."""
 
-    at: Any = None
+    at: Moment = None
+    """Earliest start. Example: `2030-01-31T12:00:00Z`."""
     after_s: Seconds | None = None
+    """Time from the submission to the earliest start. Example: `60`."""
 
 
 @dataclass(frozen=True, slots=True)
 class RulesTable:
-    """Where instances may run, see `shared.values.jobs.Rules`."""
+    """Where instances may run. Only the placement policy `apc` applies these rules."""
 
-    pin: tuple[JobName, ...] = ()
-    forbid: tuple[JobName, ...] = ()
-    together: Group = ""
-    apart: Group = ""
-    keep: bool = False
+    node_affinity: tuple[JobName, ...] = ()
+    """Nodes on which instances may run. Empty: any node."""
+    node_anti_affinity: tuple[JobName, ...] = ()
+    """Nodes on which instances never run."""
+    affinity: Group = ""
+    """Name of a group whose workloads run on the same node. Empty: none."""
+    anti_affinity: Group = ""
+    """Name of a group whose workloads never share a node. Empty: none."""
+    no_migration: bool = False
+    """Never move an instance once it runs."""
 
 
 Part = Annotated[float, Range(0, 1)]
@@ -78,34 +90,37 @@ Part = Annotated[float, Range(0, 1)]
 
 @dataclass(frozen=True, slots=True)
 class LoadingTable:
-    """The part of its time alone on a node that the job spends on the CPU, at the disk and at the network."""
+    """The resource profile: parts of the isolated run time that the job spends on each resource."""
 
     cpu: Part = 0.0
+    """Part of the isolated run time on the CPU."""
     io: Part = 0.0
+    """Part of the isolated run time at the disk."""
     net: Part = 0.0
+    """Part of the isolated run time at the network."""
 
 
 @dataclass(frozen=True, slots=True)
 class SumsToOne:
-    """The parts of a loading leave no less than nothing."""
+    """The parts of `resource_profile` sum to 1 at most."""
 
-    key: str = "loading.cpu"
+    key: str = "resource_profile.cpu"
 
     def broken(self, values: Mapping[str, Any]) -> str:
-        """What is expected, "" where that is so."""
-        parts = [values.get(f"loading.{name}") or 0.0 for name in (CPU, IO, NET)]
+        """Return the expected value; "" if the rule holds."""
+        parts = [values.get(f"resource_profile.{name}") or 0.0 for name in (CPU, IO, NET)]
         return "" if sum(parts) <= 1.0 + SUM_ERROR_MAX else "parts that sum to 1 at most"
 
 
 @dataclass(frozen=True, slots=True)
 class Unlike:
-    """No name of the array under `key` may be in that under `other`; of two strings, they may not be equal."""
+    """`key` and `other` share no name."""
 
     key: str
     other: str
 
     def broken(self, values: Mapping[str, Any]) -> str:
-        """What is expected, "" where that is so."""
+        """Return the expected value; "" if the rule holds."""
         value, other = values.get(self.key), values.get(self.other)
         if not value or not other:
             return ""
@@ -115,48 +130,48 @@ class Unlike:
 
 @dataclass(frozen=True, slots=True)
 class Without:
-    """The key may not be given beside `other` (dotted keys)."""
+    """`key` and `other` cannot both be given."""
 
     key: str
     other: str
 
     def broken(self, values: Mapping[str, Any]) -> str:
-        """What is expected, "" where that is so."""
+        """Return the expected value; "" if the rule holds."""
         both = values.get(self.key) is not None and values.get(self.other) is not None
         return f"it or {self.other}, not both" if both else ""
 
 
 @dataclass(frozen=True, slots=True)
 class When:
-    """The value under `key`, if any, must be a time with an offset: a TOML date-time or a string in ISO 8601."""
+    """`key` is a time with its offset from UTC: a TOML date-time, or a string in ISO 8601."""
 
     key: str
 
     def broken(self, values: Mapping[str, Any]) -> str:
-        """What is expected, "" where that is so."""
+        """Return the expected value; "" if the rule holds."""
         value = values.get(self.key)
         return "" if value is None or epoch_s(value) is not None else WHEN_WORDS
 
 
 @dataclass(frozen=True, slots=True)
 class FewArguments:
-    """A program is not given too many."""
+    """`key` has at most 100 items."""
 
     key: str = "arguments"
 
     def broken(self, values: Mapping[str, Any]) -> str:
-        """What is expected, "" where that is so."""
+        """Return the expected value; "" if the rule holds."""
         return "" if len(values.get(self.key) or ()) <= ARGUMENTS_MAX else f"at most {ARGUMENTS_MAX} arguments"
 
 
 @dataclass(frozen=True, slots=True)
 class HasStages:
-    """A job has stages, but not too many; one of a class may leave them out."""
+    """A job has 1 to 1000 tables `[[stages]]`. A job with a `class` may have none."""
 
     key: str = "stages"
 
     def broken(self, values: Mapping[str, Any]) -> str:
-        """What is expected, "" where that is so."""
+        """Return the expected value; "" if the rule holds."""
         if "stages" not in values or "class" not in values:
             return ""
         good = (values["stages"] or values["class"]) and len(values["stages"]) <= STAGES_MAX
@@ -165,56 +180,56 @@ class HasStages:
 
 @dataclass(frozen=True, slots=True)
 class NeedsStages:
-    """A goal as a factor of the shortest run time is of no use where that is not known."""
+    """`key` cannot be given without `stages`."""
 
     key: str = "goal.factor"
 
     def broken(self, values: Mapping[str, Any]) -> str:
-        """What is expected, "" where that is so."""
+        """Return the expected value; "" if the rule holds."""
         unknown = values.get(self.key) is not None and values.get("stages") == ()
         return "goal.at or goal.within_s, since there are no stages" if unknown else ""
 
 
 @dataclass(frozen=True, slots=True)
 class NoGoal:
-    """A job of a queue has no goal of its own."""
+    """`key` and `queue` cannot both be given: the goal is the deadline of the queue."""
 
     key: str
 
     def broken(self, values: Mapping[str, Any]) -> str:
-        """What is expected, "" where that is so."""
+        """Return the expected value; "" if the rule holds."""
         both = values.get(self.key) is not None and values.get("queue")
         return "no goal beside queue: its deadline is that of the queue" if both else ""
 
 
 @dataclass(frozen=True, slots=True)
 class NoQueue:
-    """A job of an environment is of no queue of a deadline window."""
+    """`key` and `environment` cannot both be given."""
 
     key: str = "queue"
     environment: str = "environment"
 
     def broken(self, values: Mapping[str, Any]) -> str:
-        """What is expected, "" where that is so."""
+        """Return the expected value; "" if the rule holds."""
         both = values.get(self.key) and values.get(self.environment)
         return "nothing beside environment: its nodes are those of the environment" if both else ""
 
 
 @dataclass(frozen=True, slots=True)
 class AfterOthers:
-    """A job does not wait for itself, nor twice for one job."""
+    """`key` names other jobs, each once."""
 
-    key: str = "after"
+    key: str = "depends_on"
 
     def broken(self, values: Mapping[str, Any]) -> str:
-        """What is expected, "" where that is so."""
+        """Return the expected value; "" if the rule holds."""
         names = values.get(self.key) or ()
         good = values.get("name") not in names and len({*names}) == len(names)
         return "" if good else "other jobs, each once"
 
 
 def epoch_s(value: Any) -> float | None:
-    """A time as seconds since the epoch; None for anything that is no time with an offset."""
+    """Return a time as seconds since the epoch; None for anything that is not a time with an offset."""
     if isinstance(value, str):
         try:
             value = datetime.fromisoformat(value)
@@ -227,10 +242,7 @@ def epoch_s(value: Any) -> float | None:
 
 @dataclass(frozen=True, slots=True)
 class JobFile:
-    """A file for `trimtab jobs submit`. `template`: the VM template; empty for the hypervisor driver's default.
-    `class`: of jobs that are alike; then stages may be left out. `queue`: of a deadline window; its deadline is
-    the goal then. `after`: jobs that must be completed before it is started. `environment`: the batch environment
-    that it is submitted to. `loading`: how it loads a node, as far as that is known."""
+    """A job for `trimtab jobs submit`."""
 
     RULES: ClassVar[tuple[Any, ...]] = (
         HasStages(),
@@ -246,34 +258,47 @@ class JobFile:
         NoQueue(),
         AfterOthers(),
         SumsToOne(),
-        Unlike("rules.forbid", "rules.pin"),
-        Unlike("rules.apart", "rules.together"),
+        Unlike("rules.node_anti_affinity", "rules.node_affinity"),
+        Unlike("rules.anti_affinity", "rules.affinity"),
         *(AtLeast(f"stages[{index}].max_mhz", f"stages[{index}].min_mhz") for index in range(STAGES_MAX)),
     )
 
     name: JobName
+    """Name of the job. No other job or web application may ever have had it. Example: `"render-42"`."""
     stages: tuple[StageTable, ...] = ()
     class_: Group = ""
+    """Name of a class of similar jobs. Stages may be left out once 5 jobs of the class are complete. Empty: none."""
     instances: Annotated[int, Range(1, INSTANCES_MAX)] = 1
+    """Number of VMs. They start together and run at the speed of the slowest."""
     vcpus: Annotated[int, Range(1, 4096)] = 1
-    separate: bool = False
-    needs: tuple[Label, ...] = ()
+    """Virtual CPUs of one VM."""
+    spread: bool = False
+    """Run every instance on a node of its own."""
+    required_labels: tuple[Label, ...] = ()
+    """Labels that the job's nodes must have."""
     importance: Annotated[float, Range(0.001, 1e6)] = 1.0
+    """Weight against other workloads when CPU is short."""
     checkpoint_mcycles: Amount = 0.0
+    """Work between two checkpoints that the guest saves. 0: the guest saves none and restarts after a loss."""
     template: Annotated[str, Form(r"[^\0]{0,4096}", "at most 4096 characters")] = ""
+    """Name of the VM template. Empty: the default of the hypervisor driver."""
     start: StartTable = field(default_factory=StartTable)
     goal: GoalTable = field(default_factory=GoalTable)
     rules: RulesTable = field(default_factory=RulesTable)
     queue: Group = ""
-    after: tuple[JobName, ...] = ()
+    """Queue of a deadline window. The job's goal is then the deadline of the window. Empty: none."""
+    depends_on: tuple[JobName, ...] = ()
+    """Names of jobs that must be complete before this job starts. They must be known already."""
     environment: Group = ""
+    """Batch environment in which the job runs. Empty: none."""
     arguments: tuple[Argument, ...] = ()
-    loading: LoadingTable = field(default_factory=LoadingTable)
+    """Arguments for the template: values of `{argument.0}` and so on, or arguments of its program."""
+    resource_profile: LoadingTable = field(default_factory=LoadingTable)
 
 
 def read_job(path: Path, now_s: float, name: str = "", environment: str = "") -> Job:
-    """The job in a TOML file, submitted at `now_s` (seconds since the epoch), under another name and to another
-    environment where these are given.
+    """Read the job in a TOML file, submitted at `now_s` (seconds since the epoch), with another name and environment if
+    these are given.
 
     Raises `InvalidInput` with one problem for each thing that is wrong.
     """
@@ -281,8 +306,8 @@ def read_job(path: Path, now_s: float, name: str = "", environment: str = "") ->
 
 
 def job_of(file: JobFile, now_s: float, where: str, name: str = "", environment: str = "") -> Job:
-    """The job that a file describes. Raises `InvalidInput` where its times do not fit together or have passed, or
-    where it is to go to an environment and has a queue."""
+    """Return the job that a file describes. Raises `InvalidInput` if its times are inconsistent or have passed, or if
+    it has both an environment and a queue."""
     stages = tuple(Stage(each.work_mcycles, each.max_mhz, each.min_mhz, each.memory_mib) for each in file.stages)
     start_s = _start_s(file.start, now_s)
     goal_s, key = _goal_s(file.goal, start_s, now_s, shortest_s(stages))
@@ -306,22 +331,26 @@ def job_of(file: JobFile, now_s: float, where: str, name: str = "", environment:
         instances=file.instances,
         vcpus=file.vcpus,
         importance=file.importance,
-        separate=file.separate,
+        spread=file.spread,
         checkpoint_mcycles=file.checkpoint_mcycles,
-        needs=file.needs,
+        required_labels=file.required_labels,
         template=file.template,
         job_class=file.class_,
-        rules=Rules(rules.pin, rules.forbid, rules.together, rules.apart, rules.keep),
+        rules=Rules(
+            rules.node_affinity, rules.node_anti_affinity, rules.affinity, rules.anti_affinity, rules.no_migration
+        ),
         queue=file.queue,
-        after=file.after,
+        depends_on=file.depends_on,
         environment=environment or file.environment,
         arguments=file.arguments,
-        loading=Loading(tuple((name, part) for name, part in asdict(file.loading).items() if part > 0.0)),
+        resource_profile=Loading(
+            tuple((name, part) for name, part in asdict(file.resource_profile).items() if part > 0.0)
+        ),
     )
 
 
 def shortest_s(stages: tuple[Stage, ...]) -> float:
-    """The shortest run time: every stage at its highest speed."""
+    """Return the shortest run time: every stage at its highest speed."""
     return math.fsum(stage.work_mcycles / stage.max_mhz for stage in stages)
 
 
@@ -331,7 +360,7 @@ def _start_s(start: StartTable, now_s: float) -> float:
 
 
 def _goal_s(goal: GoalTable, start_s: float, now_s: float, run_s: float) -> tuple[float | None, str]:
-    """The goal and the key that says it."""
+    """Return the goal and the key that sets it."""
     at_s = epoch_s(goal.at)
     if at_s is not None:
         return at_s, "goal.at"
@@ -343,15 +372,15 @@ def _goal_s(goal: GoalTable, start_s: float, now_s: float, run_s: float) -> tupl
 
 
 def understood(job: Job) -> dict[str, Any]:
-    """A job as it was understood, for people and for JSON; times in seconds since the epoch. What follows from stages
-    that are not given is None."""
+    """Return a job as it was understood, for people and for JSON; times in seconds since the epoch. Values that depend
+    on missing stages are None."""
     known = bool(job.stages)
-    rules = {"pin": list(job.rules.pin), "forbid": list(job.rules.forbid)}
+    rules = {"node_affinity": list(job.rules.node_affinity), "node_anti_affinity": list(job.rules.node_anti_affinity)}
     return {
         "name": job.name,
         "class": job.job_class,
         "instances": job.instances,
-        "separate": job.separate,
+        "spread": job.spread,
         "vcpus": job.vcpus,
         "memory_mib": job.memory_mib if known else None,
         "work_mcycles": job.work_mcycles if known else None,
@@ -363,13 +392,13 @@ def understood(job: Job) -> dict[str, Any]:
         "goal_s": job.goal_s,
         "importance": job.importance,
         "checkpoint_mcycles": job.checkpoint_mcycles,
-        "needs": list(job.needs),
+        "required_labels": list(job.required_labels),
         "queue": job.queue,
-        "after": list(job.after),
+        "depends_on": list(job.depends_on),
         "environment": job.environment,
         "template": job.template,
         "arguments": list(job.arguments),
-        "loading": dict(job.loading.parts),
+        "resource_profile": dict(job.resource_profile.parts),
         "rules": asdict(job.rules) | rules,
         "stages": [
             {

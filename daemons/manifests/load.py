@@ -30,41 +30,58 @@ class Distribution(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ArrivalsTable:
-    """A Poisson process whose mean time between arrivals is mean_s x a(x) at x seconds after the begin, with
-    a(x) = c0 + c1 x + c2 x^2 and so on; it ends after `duration_s`."""
+    """When jobs arrive: a random process whose rate may change.
+
+    A Poisson process whose mean time between arrivals is mean_s x a(x) at x seconds after the beginning.
+    """
 
     mean_s: Seconds
+    """Mean time between two arrivals. Example: `480`."""
     duration_s: Seconds
+    """Time after which no more jobs arrive. Example: `57600`."""
     profile: tuple[float, ...] = (1.0,)
+    """Coefficients c0, c1, c2 of a(x) = c0 + c1 x + c2 x^2 and so on. It multiplies `mean_s` after x seconds."""
 
 
 @dataclass(frozen=True, slots=True)
 class ServiceTable:
-    """How long a job takes at its full speed."""
+    """How long jobs run."""
 
     mean_s: Seconds
+    """Mean run time of a job at its full speed. Example: `1200`."""
     distribution: Distribution = Distribution.EXPONENTIAL
+    """Distribution of the run times."""
 
 
 @dataclass(frozen=True, slots=True)
 class JobTable:
-    """What every job is. `name` begins the names, which go on with the seed and a number."""
+    """What all jobs have in common."""
 
     max_mhz: Speed
+    """Highest speed that a job can use. Example: `1000`."""
     name: JobName = "load"
+    """Beginning of the names of jobs. The seed and a number follow."""
     queue: Group = ""
+    """Queue of a deadline window. Empty: none."""
     environment: Group = ""
+    """Batch environment in which the jobs run. Empty: none."""
     class_: Group = ""
+    """Name of the class of the jobs. Empty: none."""
     min_mhz: Amount = 0.0
+    """Lowest speed that a job needs."""
     memory_mib: Mib = 0
+    """Memory of the VM of a job."""
     vcpus: Annotated[int, Range(1, 4096)] = 1
+    """Virtual CPUs of the VM of a job."""
     checkpoint_mcycles: Amount = 0.0
+    """Work between two checkpoints that the guest saves. 0: the guest saves none and restarts after a loss."""
     template: Annotated[str, Form(r"[^\0]{0,4096}", "at most 4096 characters")] = ""
+    """Name of the VM template. Empty: the default of the hypervisor driver."""
 
 
 @dataclass(frozen=True, slots=True)
 class LoadFile:
-    """A file for `trimtab load`."""
+    """Random jobs for `trimtab load`."""
 
     arrivals: ArrivalsTable
     service: ServiceTable
@@ -74,12 +91,12 @@ class LoadFile:
 
 
 def read_load(path: Path) -> LoadFile:
-    """The load in a TOML file. Raises `InvalidInput` with one problem for each thing that is wrong."""
+    """Read the load in a TOML file. Raises `InvalidInput` with one problem for each thing that is wrong."""
     return toml.load(path, LoadFile)
 
 
 def draw(load: LoadFile, seed: int, where: str) -> DrawnJobs:
-    """The jobs of a seed, the same for the same seed. Raises `InvalidInput` for a profile that cannot be."""
+    """Draw the jobs of a seed, the same for the same seed. Raises `InvalidInput` for an impossible profile."""
     arrivals, service = load.arrivals, load.service
     try:
         return draw_jobs(

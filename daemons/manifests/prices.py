@@ -34,11 +34,11 @@ class _Row:
 
 
 def read_prices(path: Path, column: str, timezone: str, factor: float = 1.0) -> PricesRead:
-    """Every price of a file. An hour that the clock shows twice stands twice, in order; one that it leaves out does not
-    stand there. Periods are equally long, or become shorter once for all (hours, then quarters of an hour).
+    """Read every price of a file. An hour that the clock repeats appears twice, in order; a skipped one does not
+    appear. Periods are equally long, or become shorter once and stay so (hours, then quarters of an hour).
 
-    Raises `InvalidInput`, with the line and what is expected, for a file that cannot be read, a column or time zone
-    that is not there, times or prices that are none, times that do not rise, and gaps.
+    Raises `InvalidInput`, with the line and the expected form, for a file that cannot be read, an unknown column or
+    time zone, invalid times or prices, times that do not rise, and gaps.
     """
     try:
         zone = ZoneInfo(timezone)
@@ -55,7 +55,7 @@ def read_prices(path: Path, column: str, timezone: str, factor: float = 1.0) -> 
 
 
 def _lines(path: Path) -> Iterator[tuple[int, list[str]]]:
-    """The lines that are not empty, with their numbers."""
+    """Yield the lines that are not empty, with their numbers."""
     reader = csv.reader(read_lines(path, "a CSV file, plain or gzip", BYTES_MAX))
     try:
         for cells in reader:
@@ -141,7 +141,7 @@ def _clock(text: str, zone: ZoneInfo, before_s: float) -> float:
 
 
 def _check_periods(path: Path, rows: Sequence[_Row]) -> float:
-    """The length of the last period; raises `InvalidInput` for gaps."""
+    """Return the length of the last period; raises `InvalidInput` for gaps."""
     steps = [after.at_s - before.at_s for before, after in pairwise(rows)]
     period_s = _common(steps[:LOOK_ROWS])
     problems = []

@@ -1,8 +1,8 @@
-"""Reads small XML files that anybody may have written.
+"""Reads small XML files from untrusted sources.
 
-Expat alone would expand what a file declares (memory without end) and can be told to open what it names. Here nothing
-is declared and nothing is named: document types, entities, external references and processing instructions are refused
-at their first character, before anything is expanded; what is left is bounded.
+Expat alone would expand the entities that a file declares (unlimited memory) and can be made to open the files it
+names. Here nothing is declared and nothing is named: document types, entities, external references and processing
+instructions are refused at their first character, before anything is expanded. The rest is bounded.
 """
 
 from __future__ import annotations
@@ -36,12 +36,13 @@ class Element:
 
 
 def load(path: Path, expected: str) -> Element:
-    """The root of the file, which is to hold what `expected` says. Raises `InvalidInput`."""
+    """Return the root of the file, which must hold what `expected` describes. Raises `InvalidInput`."""
     return parse(read_bytes(path, expected, FILE_BYTES_MAX), str(path), expected)
 
 
 def parse(content: bytes, name: str, expected: str) -> Element:
-    """The root of XML `content`; `name` is where problems are said to be. Raises `InvalidInput` with one problem."""
+    """Return the root of the XML in `content`; `name` is the place named in problems. Raises `InvalidInput` with one
+    problem."""
     if len(content) > FILE_BYTES_MAX:
         raise InvalidInput(Problem(name, "too large", f"at most {FILE_BYTES_MAX} bytes"))
     try:
@@ -83,7 +84,7 @@ class _Tree:
         return parser
 
     def build(self, text: str) -> Element:
-        """All of it."""
+        """Build the whole tree."""
         try:
             self._parser.Parse(text.encode(), True)
         except expat.ExpatError as error:

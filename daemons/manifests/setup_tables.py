@@ -30,48 +30,64 @@ Service = Annotated[
 
 @dataclass(frozen=True, slots=True)
 class PackageTable:
-    """A Debian package, see `shared.values.host_setup.Package`."""
+    """A Debian package that is installed on the environment's nodes."""
 
     name: Annotated[str, Form(r"[a-z0-9][a-z0-9+.-]{1,127}", "the name of a Debian package")]
+    """Name of the package. Example: `"render-engine"`."""
     sha256: Digest
+    """SHA-256 digest of the package file. Example:
+    `"0000000000000000000000000000000000000000000000000000000000000000"`."""
     version: Annotated[str, Form(r"[A-Za-z0-9.+:~-]{0,128}", "the version of a Debian package, or nothing")] = ""
+    """Version of the package. Empty: the version that the nodes' sources have."""
 
 
 @dataclass(frozen=True, slots=True)
 class FileTable:
-    """A file that is fetched, see `shared.values.host_setup.RemoteFile`."""
+    """A file that is fetched to the environment's nodes."""
 
     url: Address
+    """URL of the file. Example: `"https://files.example.org/render/scene.sh"`."""
     path: Inside
+    """Path of the file in the environment's folder. Example: `"bin/scene.sh"`."""
     sha256: Digest
+    """SHA-256 digest of the file. Example: `"0000000000000000000000000000000000000000000000000000000000000000"`."""
     executable: bool = False
+    """Make the file executable."""
 
 
 @dataclass(frozen=True, slots=True)
 class ImageTable:
-    """A VM image of the nodes' library, see `shared.values.host_setup.Image`."""
+    """A VM image that the setup policy `image` clones to the environment's nodes."""
 
     name: Inside
+    """Path of the image in the library of the nodes. Example: `"render.qcow2"`."""
     sha256: Digest
+    """SHA-256 digest of the image. Example: `"0000000000000000000000000000000000000000000000000000000000000000"`."""
 
 
 @dataclass(frozen=True, slots=True)
 class SetupTable:
-    """What is done to a node that changes hands, see `shared.values.host_setup.Setup`."""
+    """The provisioning hook: what is done to a node that is reassigned."""
 
     policy: SetupPolicy = SetupPolicy.NOOP
+    """What is done to the node: nothing, a wipe of what the last environment left, a command, or cloning VM images."""
     command: Group = ""
+    """Name of a command in `[setup.commands]` of the agents, for the policy `exec`."""
     limit_s: Annotated[float, Range(1.0, 86_400.0)] = 600.0
+    """Time limit of one setup. Beyond it, the setup has failed."""
     acquire: bool = True
+    """Apply the policy when a node comes to the environment."""
     release: bool = True
+    """Apply the policy when a node leaves the environment."""
     images: tuple[ImageTable, ...] = ()
     packages: tuple[PackageTable, ...] = ()
     files: tuple[FileTable, ...] = ()
     services: tuple[Service, ...] = ()
+    """Systemd services that are started on the environment's nodes, and stopped when a node leaves."""
 
 
 def setup_of(table: SetupTable) -> Setup:
-    """The setup that a table describes; InvalidValue for one that cannot be."""
+    """Return the setup that a table describes; InvalidValue for an invalid one."""
     return Setup(
         table.policy,
         table.command,
@@ -90,36 +106,36 @@ def setup_of(table: SetupTable) -> Setup:
 
 @dataclass(frozen=True, slots=True)
 class FreshVms:
-    """Nothing is set up for VMs, which begin anew each time."""
+    """Requires that nothing is set up for VMs, which start from their template each time."""
 
     key: str = "setup.policy"
 
     def broken(self, values: Mapping[str, Any]) -> str:
-        """What is expected, "" where that is so."""
+        """Return the expected value; "" if the rule holds."""
         wrong = values.get("granularity") is Granularity.VM and values.get(self.key) not in (None, SetupPolicy.NOOP)
-        return "noop, since a VM begins anew from its template each time" if wrong else ""
+        return "noop, since each VM starts fresh from its template" if wrong else ""
 
 
 @dataclass(frozen=True, slots=True)
 class NothingForVms:
-    """Nothing is brought to VMs either."""
+    """`key` is empty with `granularity` `vm`."""
 
     key: str
 
     def broken(self, values: Mapping[str, Any]) -> str:
-        """What is expected, "" where that is so."""
+        """Return the expected value; "" if the rule holds."""
         wrong = values.get("granularity") is Granularity.VM and values.get(self.key)
-        return "nothing, since a VM begins anew from its template each time" if wrong else ""
+        return "nothing, since each VM starts fresh from its template" if wrong else ""
 
 
 @dataclass(frozen=True, slots=True)
 class CommandOfExec:
-    """A setup by command names one, and no other does."""
+    """`key` is given for the policy `exec`, and for no other."""
 
     key: str = "setup.command"
 
     def broken(self, values: Mapping[str, Any]) -> str:
-        """What is expected, "" where that is so."""
+        """Return the expected value; "" if the rule holds."""
         policy = values.get("setup.policy")
         if policy is None or self.key not in values or (policy is SetupPolicy.EXEC) is bool(values[self.key]):
             return ""
@@ -128,12 +144,12 @@ class CommandOfExec:
 
 @dataclass(frozen=True, slots=True)
 class ImagesOfImage:
-    """A setup by images names some, and no other does."""
+    """`key` is given for the policy `image`, and for no other."""
 
     key: str = "setup.images"
 
     def broken(self, values: Mapping[str, Any]) -> str:
-        """What is expected, "" where that is so."""
+        """Return the expected value; "" if the rule holds."""
         policy = values.get("setup.policy")
         if policy is None or self.key not in values or (policy is SetupPolicy.IMAGE) is bool(values[self.key]):
             return ""
@@ -144,13 +160,13 @@ class ImagesOfImage:
 
 @dataclass(frozen=True, slots=True)
 class DutiesOnce:
-    """Nothing is brought twice, and there is not too much of it."""
+    """`key` has at most 100 items, none of them twice."""
 
     key: str
     named: str = ""
 
     def broken(self, values: Mapping[str, Any]) -> str:
-        """What is expected, "" where that is so."""
+        """Return the expected value; "" if the rule holds."""
         entries = values.get(self.key, ())
         names = [getattr(entry, self.named) if self.named else entry for entry in entries]
         good = len({*names}) == len(names) <= DUTIES_MAX

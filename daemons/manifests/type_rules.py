@@ -15,7 +15,7 @@ WORKLOAD = "workload"  # the key that names it
 
 
 def found_type(values: Mapping[str, Any]) -> EnvironmentType | None:
-    """The type that a file names; None where there is none, or the key is wrong by itself."""
+    """Return the type that a file names; None if there is none, or the key is already wrong."""
     name = values.get(WORKLOAD)
     try:
         found: EnvironmentType | None = None if name is None else find_environment_type(name)
@@ -25,19 +25,19 @@ def found_type(values: Mapping[str, Any]) -> EnvironmentType | None:
 
 
 def of_side(side: WorkloadType) -> tuple[str, ...]:
-    """The types that are installed, can be loaded and share their units on that side; sorted."""
+    """Return the types that are installed, can be loaded and share their units on that side; sorted."""
     known = {name: found_type({WORKLOAD: name}) for name in names(ENVIRONMENTS)}
     return tuple(name for name, kind in known.items() if kind is not None and kind.workload is side)
 
 
 @dataclass(frozen=True, slots=True)
 class RegisteredType:
-    """The workload is a type of environment that is installed and can be loaded."""
+    """`key` is an installed type of environment."""
 
     key: str = WORKLOAD
 
     def broken(self, values: Mapping[str, Any]) -> str:
-        """What is expected, "" where that is so."""
+        """Return the expected value; "" if the rule holds."""
         name = values.get(self.key)
         if name is None or found_type(values) is not None:
             return ""
@@ -52,14 +52,14 @@ class RegisteredType:
 
 @dataclass(frozen=True, slots=True)
 class OfItsSide:
-    """There is no table of terms of the other side."""
+    """A table `table` is only for types of the side `of`."""
 
     table: str
     of: WorkloadType
     key: str = WORKLOAD
 
     def broken(self, values: Mapping[str, Any]) -> str:
-        """What is expected, "" where that is so."""
+        """Return the expected value; "" if the rule holds."""
         given, kind = self.table not in values, found_type(values)  # a table that is left out is known to be None
         wrong = given and kind is not None and kind.workload is not self.of
         return f"{' or '.join(of_side(self.of))}, or no table [{self.table}]" if wrong else ""
@@ -67,12 +67,12 @@ class OfItsSide:
 
 @dataclass(frozen=True, slots=True)
 class TermsFit:
-    """The type takes the terms."""
+    """The type of the environment accepts `key`."""
 
     key: str = "terms"
 
     def broken(self, values: Mapping[str, Any]) -> str:
-        """What is expected, "" where that is so."""
+        """Return the expected value; "" if the rule holds."""
         kind = found_type(values)
         if kind is None or self.key not in values:
             return ""
@@ -86,14 +86,15 @@ class TermsFit:
 
 
 def scheduling_of(kind: EnvironmentType, policy: str | None, params: Mapping[str, Any]) -> Scheduling:
-    """As a file says: without a policy that of the type, with its parameters where the file has none either."""
+    """Return the scheduling in a file: without a policy that of the type, with the type's parameters if the file has
+    none either."""
     if policy is not None:
         return Scheduling(policy, params)
     return Scheduling(kind.scheduling.policy, params or kind.scheduling.params)
 
 
 def type_rows() -> list[dict[str, Any]]:
-    """What is to be known of every type that is installed here; of one that cannot be loaded, why."""
+    """Return a row of facts about every type that is installed here; for one that cannot be loaded, the reason."""
     return [_row(name) for name in names(ENVIRONMENTS)]
 
 

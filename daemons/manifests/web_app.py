@@ -1,4 +1,4 @@
-"""A web application as a user writes it (examples/web.toml), and what Trimtab understands by it. Every problem is told
+"""A web application as a user writes it (examples/web.toml), and how Trimtab understands it. Every problem is reported
 at once."""
 
 from __future__ import annotations
@@ -29,28 +29,39 @@ MetricsUrl = Annotated[str, Form(r"(https?://\S{1,2000})?", "a URL http://... or
 
 @dataclass(frozen=True, slots=True)
 class FlowTable:
-    """A kind of request and its goal, see `shared.values.web_app.Flow`."""
+    """A kind of request and its goal."""
 
     name: JobName
+    """Name of the flow, as the measurements use it. Example: `"browse"`."""
     mean_s: GoalSeconds | None = None
+    """Goal: mean response time. Example: `0.25`."""
     percentile: Annotated[float, Range(0.001, 0.999999)] | None = None
+    """Part of the requests that should be answered within `percentile_s`. Example: `0.95`."""
     percentile_s: GoalSeconds | None = None
+    """Goal: response time within which that part of the requests is answered. Example: `1`."""
     throughput_per_s: Annotated[float, Range(1e-6, 1e12)] | None = None
+    """Goal: requests answered per second. Example: `40`."""
     work_mcycles: Annotated[float, Range(1e-6, 1e15)] | None = None
+    """CPU work of one request. Left out: estimated from measurements. Example: `60`."""
     t_min_s: Seconds = 0.0
+    """Part of the response time that more CPU does not shorten."""
     model: ModelForm = ModelForm.PROCESSOR_SHARING
+    """Model of the response time as a function of CPU."""
     c_mhz_s: Annotated[float, Range(1e-6, 1e15)] | None = None
+    """Fitted constant of `shifted-hyperbola`: the response time beyond `t_min_s`, times the CPU above the load.
+    Example: `1500`."""
     load_mhz: Annotated[float, Range(0, 1e15)] | None = None
+    """Fitted load of the whole application, for `shifted-hyperbola`. Left out: as it is measured. Example: `4000`."""
 
 
 @dataclass(frozen=True, slots=True)
 class HasFlows:
-    """There are flows, not too many, under names that differ; in an environment there may be none."""
+    """A web application has 1 to 100 tables `[[flows]]` with different names. In an environment it may have none."""
 
     key: str = "flows"
 
     def broken(self, values: Mapping[str, Any]) -> str:
-        """What is expected, "" where that is so."""
+        """Return the expected value; "" if the rule holds."""
         if "flows" not in values:
             return ""
         flows = values["flows"]
@@ -62,7 +73,7 @@ class HasFlows:
 
 @dataclass(frozen=True, slots=True)
 class OneGoal:
-    """Flow `index` has one goal, with all that belongs to it."""
+    """Each flow has exactly one goal: `mean_s`, `percentile_s` with `percentile`, or `throughput_per_s`."""
 
     index: int
 
@@ -72,7 +83,7 @@ class OneGoal:
         return f"flows[{self.index}].name"
 
     def broken(self, values: Mapping[str, Any]) -> str:
-        """What is expected, "" where that is so or something else is wrong with the flow."""
+        """Return the expected value; "" if the rule holds or something else is wrong with the flow."""
         keys = [f"flows[{self.index}].{name}" for name in (*GOALS, "percentile")]
         if self.key not in values or any(key not in values for key in keys):
             return ""
@@ -84,7 +95,8 @@ class OneGoal:
 
 @dataclass(frozen=True, slots=True)
 class FittedModel:
-    """Flow `index` has fitted figures if and only if its model is fitted."""
+    """`c_mhz_s` and `load_mhz` belong to the model `shifted-hyperbola`. It needs `c_mhz_s`, unless the goal is a
+    throughput."""
 
     index: int
 
@@ -94,7 +106,7 @@ class FittedModel:
         return f"flows[{self.index}].model"
 
     def broken(self, values: Mapping[str, Any]) -> str:
-        """What is expected, "" where that is so or something else is wrong with the flow."""
+        """Return the expected value; "" if the rule holds or something else is wrong with the flow."""
         path = f"flows[{self.index}]"
         names = ("c_mhz_s", "load_mhz", "throughput_per_s")
         if self.key not in values or any(f"{path}.{name}" not in values for name in names):
@@ -107,40 +119,50 @@ class FittedModel:
 
 @dataclass(frozen=True, slots=True)
 class WebFile:
-    """A file for `trimtab web submit`. Memory, vcpus and max_mhz are of one instance. `metrics_url`: where
-    measurements are scraped; empty: they are pushed, or the balancer measures. `environment`: the web environment that
-    it is submitted to."""
+    """A web application for `trimtab web submit`. Submitted again under its name, the file changes the application."""
 
     RULES: ClassVar[tuple[Any, ...]] = (
         HasFlows(),
         FewArguments(),
         ProbeIsWhole(),
         AtLeast("max_instances", "min_instances"),
-        Unlike("rules.forbid", "rules.pin"),
-        Unlike("rules.apart", "rules.together"),
+        Unlike("rules.node_anti_affinity", "rules.node_affinity"),
+        Unlike("rules.anti_affinity", "rules.affinity"),
         *(rule(index) for index in range(FLOWS_MAX) for rule in (OneGoal, FittedModel)),
     )
 
     name: JobName
+    """Name of the web application. No job may have it. Example: `"shop"`."""
     memory_mib: Mib
+    """Memory of one instance. Example: `2048`."""
     max_mhz: Speed
+    """Most CPU that one instance can use. Example: `15600`."""
     flows: tuple[FlowTable, ...] = ()
     min_instances: Annotated[int, Range(0, INSTANCES_MAX)] = 1
+    """Fewest instances that run."""
     max_instances: Annotated[int, Range(1, INSTANCES_MAX)] = 1
+    """Most instances that run. At most one runs on a node."""
     vcpus: Annotated[int, Range(1, 4096)] = 1
+    """Virtual CPUs of one instance."""
     importance: Annotated[float, Range(0.001, 1e6)] = 1.0
-    needs: tuple[Label, ...] = ()
+    """Weight against other workloads when CPU is short."""
+    required_labels: tuple[Label, ...] = ()
+    """Labels that the application's nodes must have."""
     template: Annotated[str, Form(r"[^\0]{0,4096}", "at most 4096 characters")] = ""
+    """Name of the VM template. Empty: the default of the hypervisor driver."""
     metrics_url: MetricsUrl = ""
+    """URL from which measurements are fetched. Empty: they are pushed, or the load balancer measures."""
     rules: RulesTable = field(default_factory=RulesTable)
     environment: Group = ""
+    """Web environment in which the application runs. Empty: none."""
     arguments: tuple[Argument, ...] = ()
+    """Arguments for the template: values of `{argument.0}` and so on, or arguments of its program."""
     serving: ServingTable | None = None
     probe: ProbeTable | None = None
 
 
 def read_web(path: Path, name: str = "", environment: str = "") -> WebApp:
-    """The web application in a TOML file, under another name and in another environment where these are given.
+    """Read the web application in a TOML file, with another name and environment if these are given.
 
     Raises `InvalidInput` with one problem for each thing that is wrong.
     """
@@ -148,7 +170,7 @@ def read_web(path: Path, name: str = "", environment: str = "") -> WebApp:
 
 
 def checked(file: WebFile, where: str, name: str = "", environment: str = "") -> WebApp:
-    """The web application that a file describes. Raises `InvalidInput` for one without flows that is in no
+    """Return the web application that a file describes. Raises `InvalidInput` for one without flows that is in no
     environment."""
     if not file.flows and not (environment or file.environment):
         raise InvalidInput(Problem(f"{where}: flows", "is missing", FLOWS_WORDS))
@@ -156,7 +178,7 @@ def checked(file: WebFile, where: str, name: str = "", environment: str = "") ->
 
 
 def web_of(file: WebFile, name: str = "", environment: str = "") -> WebApp:
-    """The web application that a file describes."""
+    """Return the web application that a file describes."""
     rules = file.rules
     return WebApp(
         name or file.name,
@@ -167,10 +189,12 @@ def web_of(file: WebFile, name: str = "", environment: str = "") -> WebApp:
         max_instances=file.max_instances,
         vcpus=file.vcpus,
         importance=file.importance,
-        needs=file.needs,
+        required_labels=file.required_labels,
         template=file.template,
         metrics_url=file.metrics_url,
-        rules=Rules(rules.pin, rules.forbid, rules.together, rules.apart, rules.keep),
+        rules=Rules(
+            rules.node_affinity, rules.node_anti_affinity, rules.affinity, rules.anti_affinity, rules.no_migration
+        ),
         environment=environment or file.environment,
         arguments=file.arguments,
         serving=servingfile.serving_of(file.serving),
@@ -194,7 +218,7 @@ def _flow(table: FlowTable) -> Flow:
 
 
 def understood(app: WebApp) -> dict[str, Any]:
-    """A web application as it was understood, for people and for JSON."""
+    """Return a web application as it was understood, for people and for JSON."""
     rules = app.rules
     return {
         "name": app.name,
@@ -204,7 +228,7 @@ def understood(app: WebApp) -> dict[str, Any]:
         "vcpus": app.vcpus,
         "max_mhz": app.max_mhz,
         "importance": app.importance,
-        "needs": list(app.needs),
+        "required_labels": list(app.required_labels),
         "template": app.template,
         "arguments": list(app.arguments),
         "metrics_url": app.metrics_url,
@@ -212,11 +236,11 @@ def understood(app: WebApp) -> dict[str, Any]:
         "serving": servingfile.understood(app.serving),
         "probe": servingfile.understood(app.probe),
         "rules": {
-            "pin": list(rules.pin),
-            "forbid": list(rules.forbid),
-            "together": rules.together,
-            "apart": rules.apart,
-            "keep": rules.keep,
+            "node_affinity": list(rules.node_affinity),
+            "node_anti_affinity": list(rules.node_anti_affinity),
+            "affinity": rules.affinity,
+            "anti_affinity": rules.anti_affinity,
+            "no_migration": rules.no_migration,
         },
         "flows": [
             {
@@ -238,7 +262,7 @@ def understood(app: WebApp) -> dict[str, Any]:
 
 
 def goal_text(flow: Flow) -> str:
-    """The goal of a flow in words."""
+    """Return the goal of a flow in words."""
     if flow.mean_s is not None:
         return f"answered within {flow.mean_s:g} s on average"
     if flow.percentile_s is not None:

@@ -1,5 +1,5 @@
-"""How many instances a web application is to have: by the CPU use of those that it has (phoenixcloud.txt section 6.4),
-and within what a model of its response time bears out (apc.txt section 3.3)."""
+"""The autoscaling of a web application: by the CPU utilisation of its instances (phoenixcloud.txt section 6.4), within
+the limits that a model of its response time supports (apc.txt section 3.3)."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ _BLUR = 1e-9  # what roundings may do to a mean
 
 
 def adjusted(instances: int, utilisation: float, terms: WebTerms, least: int = 1, most: int = INSTANCES_MAX) -> int:
-    """+1: one instance more, -1: one less, 0: as many as there are (phoenixcloud.txt section 6.4).
+    """Return the change in the number of instances: +1, -1 or 0 (phoenixcloud.txt section 6.4).
 
-    utilisation: mean part of their CPU (0..1) that all `instances` have used over `terms.over_s`; without an instance
-    above 0 when anything is asked for. What is no number says nothing: 0. Never below `least` nor above `most`; the
-    last instance goes only where `least` is 0 and nothing is asked of it.
+    utilisation: mean part of their CPU (0..1) that all `instances` have used over `terms.over_s`; without an instance,
+    above 0 if there are requests. NaN means no data and returns 0. The number never gets below `least` nor above
+    `most`. The last instance is removed only if `least` is 0 and it serves no requests.
     """
     if math.isnan(utilisation):
         return 0
@@ -40,9 +40,10 @@ def adjusted(instances: int, utilisation: float, terms: WebTerms, least: int = 1
 def bounds(
     model: AppUtility, each_mhz: float, chosen: int, least: int, most: int, gain: float = GAIN
 ) -> tuple[int, int]:
-    """Between how many instances of `each_mhz` the number may be adjusted where a policy has chosen `chosen`: from the
-    fewest that meet the goal to the most of which each raises the utility by more than `gain`. Both are within `least`
-    and `most`, and `chosen` is between them. Where the goal cannot be met there are no fewer than were chosen."""
+    """Return the range for autoscaling instances of `each_mhz` after a policy has chosen `chosen`: from the fewest that
+    meet the goal to the largest number at which each instance raises the utility by more than `gain`. Both ends are
+    within `least` and `most`, and `chosen` is between them. If the goal cannot be met, the lower end is the chosen
+    number."""
     chosen = min(max(chosen, least), most)
     first = max(least, 1)
     counts = np.arange(first, max(first, most) + 1, dtype=np.float64)

@@ -57,8 +57,8 @@ class ArrivalProfile:
 
 
 def profile_of(history: CountedDays, weekday: int, declared: float) -> ArrivalProfile:
-    """What to expect in each slot of a day of that weekday; `declared`: of a slot, until it was measured (0: nothing
-    was declared)."""
+    """Return the arrivals expected in each slot of a day of that weekday. `declared`: arrivals per slot, used until
+    measurements exist (0: nothing was declared)."""
     weight = 0.5 ** (history.ages_days / HALF_LIFE_DAYS)
     counts, exposure = weight[:, None] * history.counts, weight[:, None] * history.exposure
     slots = history.counts.shape[1]
@@ -84,7 +84,8 @@ def profile_of(history: CountedDays, weekday: int, declared: float) -> ArrivalPr
 
 
 def _spread(history: CountedDays, rates: Floats) -> float:
-    """By how much the sums of days vary beyond Poisson, by moments; little is claimed of few days."""
+    """Return the relative variance of the days' sums beyond Poisson, by the method of moments; with few days it stays
+    close to the prior."""
     expected = (history.exposure * rates[history.weekdays]).sum(axis=1)
     found = (history.counts.sum(axis=1) - expected) ** 2 - expected
     scale = float((expected**2).sum())
@@ -94,14 +95,14 @@ def _spread(history: CountedDays, rates: Floats) -> float:
 
 
 def count_band(mean: Floats, spread: Floats, band: float = BAND) -> tuple[Floats, Floats]:
-    """The least and the largest number that such a count has with probability `band`; mean, spread (relative variance
-    beyond Poisson's): float64[n], 0 or above. Both ends belong to it."""
+    """Return the smallest and the largest count, both inclusive, that together hold probability `band`. mean, spread
+    (relative variance beyond Poisson's): float64[n], 0 or above."""
     tail = (1.0 - band) / 2.0
     return _quantile(mean, spread, tail), _quantile(mean, spread, 1.0 - tail)
 
 
 def _quantile(mean: Floats, spread: Floats, share: float) -> Floats:
-    """The least whole number up to which the share of the probability lies."""
+    """Return the least whole number at which the cumulative probability reaches `share`."""
     mean, spread = np.broadcast_arrays(np.asarray(mean, dtype=np.float64), np.asarray(spread, dtype=np.float64))
     low = np.full(mean.shape, -1.0)
     high = np.ceil(mean + 40.0 * np.sqrt(mean + spread * mean**2) + 40.0)
@@ -115,7 +116,7 @@ def _quantile(mean: Floats, spread: Floats, share: float) -> Floats:
 
 
 def _up_to(count: Floats, mean: Floats, spread: Floats) -> Floats:
-    """The probability of at most `count`: negative binomial, Poisson where nothing is spread."""
+    """Return the probability of at most `count`: negative binomial, Poisson if the spread is 0."""
     known = np.maximum(count, 0.0)
     poisson = special.gammaincc(known + 1.0, mean)
     size = 1.0 / np.maximum(spread, 1e-9)
@@ -129,8 +130,8 @@ def most_likely_at_most(count: float, sure: float = SURE) -> float:
 
 
 def busier_at_most(count: float, expected: float, spread: float) -> float:
-    """By how much a day is busier than was expected (> 0), at the most, where `count` came so far: the upper bound of
-    its factor, taking days to differ at least as they do before anything is known."""
+    """Return the upper bound of the factor by which a day is busier than expected (> 0), given `count` arrivals so far.
+    Days are assumed to differ at least as much as the prior says."""
     days = 1.0 / max(spread, SPREAD_PRIOR)
     return float(special.gammaincinv(days + count, SURE)) / (days + expected)
 
@@ -145,7 +146,7 @@ class WorkEstimate:
     jobs: int
 
     def band(self, band: float = 0.95) -> tuple[float, float]:
-        """Between which values the mean lies with that probability."""
+        """Return the interval in which the mean lies with probability `band`."""
         half = float(special.ndtri((1.0 + band) / 2.0)) * self.error
         return self.mean * max(0.0, 1.0 - half), self.mean * (1.0 + half)
 
@@ -185,7 +186,7 @@ def _kaplan_meier(done: Floats, running: Floats) -> tuple[float, float]:
 
 
 def left_work_band(period: WorkEstimate, forecast: WorkEstimate, least_jobs: int = 5) -> bool:
-    """Whether the jobs of a period were so much longer, or shorter, that the forecast did not foresee it."""
+    """Return whether the jobs of a period were so much longer or shorter that they lie outside the forecast's band."""
     if period.jobs < least_jobs or forecast.mean <= 0.0:
         return False
     error = math.hypot(forecast.cv / math.sqrt(period.jobs), forecast.error)
@@ -193,8 +194,8 @@ def left_work_band(period: WorkEstimate, forecast: WorkEstimate, least_jobs: int
 
 
 def joined_work(forecast: WorkEstimate, period: WorkEstimate) -> WorkEstimate:
-    """What is likely in the light of a period: its jobs beside those that the forecast rests on, by its own error and
-    at most `KNOWN_JOBS_MAX`, so that a few long jobs do not outweigh all that was known."""
+    """Return the forecast updated with the jobs of a period. The jobs behind the forecast count by its own error and as
+    at most `KNOWN_JOBS_MAX`. A few long jobs therefore do not outweigh all earlier ones."""
     known = (forecast.cv / forecast.error) ** 2 if forecast.error > 0.0 else DECLARED_JOBS
     known = min(max(known, DECLARED_JOBS), KNOWN_JOBS_MAX)
     jobs = known + period.jobs
@@ -204,8 +205,8 @@ def joined_work(forecast: WorkEstimate, period: WorkEstimate) -> WorkEstimate:
 
 
 def type_speeds(work: Sequence[float], types: Sequence[str], classes: Sequence[str]) -> dict[str, float]:
-    """How fast nodes of each type are against what their clocks say (1: as they say), from completed jobs of classes
-    that ran on several types. `work`: seconds times the speed by the clock; "" as a type: not known."""
+    """Return the speed of each node type relative to its clock (1: as the clock says), from completed jobs of classes
+    that ran on several types. `work`: seconds times the speed by the clock; "" as a type: unknown."""
     known = [index for index, name in enumerate(types) if name and work[index] > 0.0]
     levels: dict[str, list[float]] = {}
     for index in known:

@@ -98,7 +98,8 @@ NOTHING_KNOWN = Quantity(math.nan, math.nan, math.nan)
 
 
 def profile_of(jobs: Sequence[FinishedJob], params: ProfileParams | None = None) -> JobProfile:
-    """The profile of a class by its jobs, oldest first; `NOT_ENOUGH` with their number where there are too few."""
+    """Return the profile of a class from its jobs, oldest first; `NOT_ENOUGH` with their number if there are too
+    few."""
     params = params or ProfileParams()
     if len(jobs) < params.jobs_min:
         return JobProfile(
@@ -122,7 +123,7 @@ def _quantity(values: Floats, weights: Floats, quantile: float, effective: float
 
 
 def weighted_quantile(values: Floats, weights: Floats, quantile: float) -> float:
-    """The least value with at least the part `quantile` (0..1) of the weight (> 0) at or below it."""
+    """Return the least value with at least the part `quantile` (0..1) of the weight (> 0) at or below it."""
     order = np.argsort(values, kind="stable")
     reached = np.cumsum(weights[order])
     # A sum of weights is exact but for roundings: a part met within these is met.

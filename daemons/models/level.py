@@ -42,24 +42,24 @@ class Level:
         return self.demand.utilities(self.level)
 
     def omegas(self) -> Floats:
-        """CPU of every job in MHz. What jobs with goals leave is shared by the others, the same part of their highest
-        speeds to each."""
+        """Return the CPU of every job in MHz. The other jobs share the CPU that jobs with goals leave, the same part of
+        their highest speeds to each."""
         return self.demand.shares(self.level, self.omega_g_mhz)
 
 
 class JobDemand:
-    """The demand of jobs for CPU as a function of the level; built once, asked for many levels.
+    """The demand of jobs for CPU as a function of the level; built once, evaluated for many levels.
 
     Parameters
     ----------
     a, b, r, tb : float64[n]
         Work left in Mcycles (finite, >= 0; all k instances of a job counted), goal - now in s (negative: past), goal -
         desired start in s (> 0), best remaining time in s (> 0 where a > 0). Never changed, and not copied if every job
-        has a goal and work left; whoever changes them afterwards must build anew.
+        has a goal and work left; a caller that changes them afterwards must build a new object.
     importance : float64[n], > 0, optional
 
     `best` is the highest utility of all jobs with a goal and work left (1 if there is none), `full_mhz` the speed that
-    they can use together. Raises `InvalidValue` for numbers outside the ranges. Not to be used by two threads at once.
+    they can use together. Raises `InvalidValue` for numbers outside the ranges. Not thread-safe.
     """
 
     def __init__(
@@ -98,10 +98,10 @@ class JobDemand:
         return total, slope
 
     def solve(self, omega_g_mhz: float, start: float | None = None) -> Level:
-        """The level at which the jobs need just `omega_g_mhz`, to about 1e-13 against 1 + |level|.
+        """Find the level at which the jobs need just `omega_g_mhz`, to about 1e-13 against 1 + |level|.
 
-        -inf for no CPU at all, `best` if there is as much as all can use, 1 if no job with a goal has work left.
-        `start`: a level near by, such as the last one. Raises `InvalidValue` for NaN.
+        Returns -inf for no CPU at all, `best` if there is as much as all can use, 1 if no job with a goal has work
+        left. `start`: a level near by, such as the last one. Raises `InvalidValue` for NaN.
         """
         if math.isnan(omega_g_mhz):
             raise InvalidValue("omega_g_mhz", omega_g_mhz, "a number")
@@ -153,10 +153,11 @@ class JobDemand:
             _within("importance", weights, weights.min() > 0.0 and weights.max() < np.inf, "finite, above 0")
 
     def _bracket(self, work: float, omega_g_mhz: float) -> tuple[float, float, float]:
-        """A first guess, and two points with the solution between them.
+        """Return a first guess, and two points with the solution between them.
 
-        If every job had the mean time work / omega_g left they would need omega_g together: the lowest margin that
-        this means for any job is low enough for all. The guess takes all jobs for one of mean goals."""
+        If every job had the mean time work / omega_g left, they would need omega_g together: the lowest margin that
+        this means for any job is low enough for all. The guess treats all jobs as one with mean goals.
+        """
         mean_s = work / omega_g_mhz
         margins = np.subtract(self._b, mean_s, out=self._omega)
         spans = float(self._a @ self._r)
@@ -166,7 +167,7 @@ class JobDemand:
         return guess, float(low.min()), self.best
 
     def _find(self, omega_g_mhz: float, at: float, low: float, high: float) -> tuple[float, int]:
-        """The level where the sum is `omega_g_mhz`, and the steps taken."""
+        """Return the level where the sum is `omega_g_mhz`, and the number of steps taken."""
         for steps in range(1, STEPS_MAX + 1):
             total, active, slope = self._sums(at)
             gap = omega_g_mhz - total
@@ -223,7 +224,7 @@ class JobDemand:
         return utility
 
     def _spread(self, values: Floats, others: Floats) -> Floats:
-        """The values of the jobs that take part among those of the others."""
+        """Insert the values of the jobs that take part among those of the others."""
         others[slice(None) if self._rows is None else self._rows] = values
         return others
 
@@ -234,6 +235,6 @@ def _within(field: str, values: Floats, holds: bool | np.bool_, expected: str) -
 
 
 def _between(low: float, high: float) -> float:
-    """The middle; of a very wide bracket a point near its upper end, where levels mostly are."""
+    """Return the middle; of a very wide bracket, a point near its upper end, where most levels are."""
     width, scale = high - low, 1.0 + abs(high)
     return high - math.sqrt(width) * math.sqrt(scale) if width > 1e3 * scale else low + 0.5 * width

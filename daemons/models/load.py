@@ -31,11 +31,11 @@ def draw_jobs(
     exponential: bool,
     rng: np.random.Generator,
 ) -> DrawnJobs:
-    """A Poisson process of rate 1 / (mean_s a(x)) for 0 <= x < duration_s, a(x) = c0 + c1 x + c2 x^2 ... being the
-    profile, and service times of mean `service_s`, exponential or all alike.
+    """Draw a Poisson process of rate 1 / (mean_s a(x)) for 0 <= x < duration_s, a(x) = c0 + c1 x + c2 x^2 ... being the
+    profile, and service times of mean `service_s`, exponential or all equal.
 
     Exact: candidates at the highest rate are kept in proportion to the rate at their moment. O(candidates). Raises
-    `InvalidValue` for a profile that is not above 0 everywhere, or one that would bring more than `JOBS_MAX` jobs.
+    `InvalidValue` for a profile that is not above 0 everywhere, or that would produce more than `JOBS_MAX` jobs.
     """
     try:
         interval = SpanPolynomial.of(profile or [1.0], duration_s)

@@ -1,11 +1,11 @@
-"""What is remembered of how jobs of a class load nodes of a type, and of how fast such nodes are. Values alone, so that
-they can be stored; `loading_profiler` makes profiles of them.
+"""The stored measurements of the load of job classes on node types, and of the speed of these nodes. These are values
+only, so they can be stored; `loading_profiler` makes profiles of them.
 
-An observation is a vector of the parts of its time alone that a job spent at each of `RESOURCES`. The older it is the
-less it counts: a weight halves with every `HALF_LIFE_S` that were observed since. Every observation is tested against
-what was known before it by a two-sided CUSUM of each part (Page, Biometrika 41, 1954; reference value and limit in
-standard deviations, each step cut so that one or two outliers are no drift): when it leaves its limit the profile
-begins anew from the observations that made it do so.
+An observation is a vector: the parts of its isolated run time that a job spent at each of `RESOURCES`. Older
+observations count less: a weight halves with every `HALF_LIFE_S` observed since. Every observation is tested against
+all earlier ones by a two-sided CUSUM of each part (Page, Biometrika 41, 1954; reference value and limit in standard
+deviations, each step clipped so one or two outliers are no drift). When the CUSUM leaves its limit, the profile
+restarts from the observations that caused it.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Running:
         return self.weight**2 / self.weight2 if self.weight2 > 0.0 else 0.0
 
     def with_shares(self, shares: Shares) -> Running:
-        """With one more; all before it count less by its seconds."""
+        """Return the sums with one more observation; the weight of earlier ones is reduced according to its seconds."""
         kept = 0.5 ** (shares.seconds / HALF_LIFE_S)
         weight = self.weight * kept + shares.seconds
         off = [part - mean for part, mean in zip(shares.parts, self.mean, strict=True)]
@@ -94,10 +94,10 @@ class ProbePart:
 
 @dataclass(frozen=True, slots=True)
 class LoadingHistory:
-    """All that was measured of a class on a node type, oldest first. rising, falling: the CUSUM of each part; held: the
-    observations that wait for its outcome. measured_s: when it was last measured (0: never); drifted_s: when it last
-    began anew because it had drifted (None: never), as it did `drifts` times. jump: how far its parts went by that; it
-    halves as observations do: jobs of a class that differ so much are no drift again."""
+    """All measurements of a class on a node type, oldest first. rising, falling: the CUSUM of each part; held: the
+    observations that wait for its outcome. measured_s: time of the last measurement (0: never); drifted_s: time of the
+    last restart after a drift (None: never), of which there were `drifts`. jump: the change of its parts at that
+    restart. It halves as observations do: later differences of this size are no new drift."""
 
     samples: Running = NOTHING
     rising: Vector = ZERO
@@ -123,7 +123,7 @@ class PaceSample:
 
 
 def with_shares(history: LoadingHistory, shares: Shares, now_s: float) -> tuple[LoadingHistory, bool]:
-    """The history with one more observation, and whether it has drifted: then it begins anew."""
+    """Return the history with one more observation, and whether it has drifted: then it restarts."""
     kept = 0.5 ** (shares.seconds / HALF_LIFE_S)
     history = replace(history, measured_s=now_s, jump=_vector(tuple(jump * kept for jump in history.jump)))
     samples = history.samples
@@ -154,24 +154,26 @@ def with_shares(history: LoadingHistory, shares: Shares, now_s: float) -> tuple[
 
 
 def _deviations(history: LoadingHistory) -> list[float]:
-    """By how much observations are taken to differ, for each part."""
+    """Return the assumed standard deviation of observations, for each part."""
     samples = history.samples
     seen = [math.sqrt(max(0.0, spread) / samples.weight) for spread in samples.spread]
     return [max(DEVIATION_MIN, deviation, jump) for deviation, jump in zip(seen, history.jump, strict=True)]
 
 
 def with_copies(history: LoadingHistory, time: CopyTime) -> LoadingHistory:
-    """The history with one more time of copies that ran together; the oldest goes where there are too many."""
+    """Return the history with one more time of copies that ran together; the oldest is dropped if there are too
+    many."""
     return replace(history, copies=(*history.copies, time)[-COPIES_MAX:], measured_s=time.at_s)
 
 
 def with_probe(history: LoadingHistory, probe: ProbePart) -> LoadingHistory:
-    """The history with what one more probe told; the oldest goes where there are too many."""
+    """Return the history with the result of one more probe; the oldest is dropped if there are too many."""
     return replace(history, probes=(*history.probes, probe)[-PROBES_MAX:], measured_s=probe.at_s)
 
 
 def with_pace(paces: tuple[PaceSample, ...], pace: PaceSample) -> tuple[PaceSample, ...]:
-    """The paces of a node type with one more, oldest first: the newest of each standard job and number of copies."""
+    """Return the baseline throughputs of a node type with one more, oldest first: the newest of each calibration
+    benchmark and number of copies."""
     alike = [each for each in paces if (each.job, each.copies) == (pace.job, pace.copies)]
     gone = set(alike[: max(0, len(alike) + 1 - PACES_ALIKE_MAX)])
     return (*(each for each in paces if each not in gone), pace)[-PACES_MAX:]

@@ -1,10 +1,10 @@
-"""How jobs of a class load a node, from what was measured of them (d-factor.txt, sections 3.3, 3.5 and 4.2).
+"""The resource profile of jobs of a class, from measurements (d-factor.txt, sections 3.3, 3.5 and 4.2).
 
-Three ways. *Samples*: time on the CPU and at the disk as counters tell it. A job beside others waits there as well,
-which its loading vector, being of its time alone, does not have: the waiting is taken off. *Copies*: times of n copies
-that ran together, of which the slow-down tells the part (Algorithm 1, by regression over n). *Probes*: a standard job
-beside one job is slowed by the part that the job has of the same resource (Property 3). CPU is shared out by
-allotments, so that none of the two others says anything of it where every copy has all that it can use.
+There are three methods. *Samples*: time on the CPU and at the disk from counters. A job next to others also waits
+there, but its resource profile covers isolated run time only: the waiting is subtracted. *Copies*: times of n copies
+that ran together, whose slowdown gives the part (Algorithm 1, by regression over n). *Probes*: a calibration benchmark
+next to one job is slowed by the part that the job has of the same resource (Property 3). CPU is divided by allocations:
+the other two methods give no information on CPU if every copy has all that it can use.
 """
 
 from __future__ import annotations
@@ -48,11 +48,12 @@ class Reading:
 
 
 def alone(readings: Sequence[Reading], elapsed_s: float, servers: float = 1.0, others: float = 0.0) -> list[Reading]:
-    """What the same work would have taken alone on the node, of VMs that shared its disk for `elapsed_s`: CPU, disk and
-    network seconds without waiting. `servers` of the disk; `others`: how many requests of others than these were there.
+    """Return the readings that the same work would have had alone on the node, for VMs that shared its disk for
+    `elapsed_s`: CPU, disk and network seconds without waiting. `servers`: those of the disk; `others`: number of other
+    requests present.
 
-    A request finds those of the others there as they would be without its own VM (the arrival theorem), each at the
-    disk for a part of its time that waiting for the rest makes longer. Exact for two VMs, near for more.
+    A request finds those of the others there as they would be without its own VM (the arrival theorem). Each of them is
+    at the disk for a part of its time, which waiting for the rest lengthens. Exact for two VMs, approximate for more.
     """
     capped = [_capped(each, elapsed_s) for each in readings]
     at_disk = np.array([each.io_s for each in capped]) / elapsed_s
@@ -66,7 +67,8 @@ def alone(readings: Sequence[Reading], elapsed_s: float, servers: float = 1.0, o
 
 
 def _found(parts: Floats, servers: float, others: float) -> Floats:
-    """How many requests each finds at the disk: row j of the square has the others' shares of time there without j."""
+    """Return how many requests each finds at the disk: row j of the square has the others' shares of time there without
+    j."""
     rest = parts.sum() + others - parts[:, None] - parts[None, :]
     delay = _delay(np.maximum(rest, 0.0), servers)
     there = parts[None, :] * (1.0 + delay) / (1.0 + parts[None, :] * delay)
@@ -102,8 +104,8 @@ class FractionEstimate:
 
 
 def copies_part(times: Sequence[CopyTime], servers: float = 1.0) -> FractionEstimate:
-    """The part at the disk by which n copies slow each other down, least squares over all n through no slow-down alone
-    (Algorithm 1, with the CPU left out: each copy has its own). Nothing where none ran alone, or all did."""
+    """Return the part at the disk from the slowdown of n copies, by least squares over all n, anchored at no slowdown
+    for one copy (Algorithm 1, without the CPU: each copy has its own). No estimate if none ran alone, or all did."""
     alone_s = [each.s_per_mcycle for each in times if each.copies <= ALONE_MAX]
     beside = [each for each in times if each.copies > ALONE_MAX]
     if not alone_s or not beside:
@@ -116,7 +118,7 @@ def copies_part(times: Sequence[CopyTime], servers: float = 1.0) -> FractionEsti
 
 
 def _fitted(times: Sequence[CopyTime], neutral_s: float, servers: float) -> tuple[float, float]:
-    """The part that fits best to the times over that of one copy alone, and half of its 95 % interval."""
+    """Return the part that fits best to the times relative to that of one copy alone, and half of its 95 % interval."""
     seen = np.array([each.s_per_mcycle / neutral_s for each in times])
     others = np.array([max(1.0, each.copies) for each in times]) - 1.0
     joined = waiting(_GRID[:, None, None] * others[None, :, None], (servers,))[..., 0]
@@ -128,9 +130,9 @@ def _fitted(times: Sequence[CopyTime], neutral_s: float, servers: float) -> tupl
 
 
 def probe_part(alone_per_s: float, beside_per_s: float, copies: int = 1) -> float:
-    """The part (0..1) at a resource of the one job beside which `copies` of its standard job did `beside_per_s` units a
-    second together, and alone `alone_per_s`: copies x (dilation - 1), with one copy Property 3. There must be as many
-    copies as the resource has servers, or more: fewer leave one to the job."""
+    """Return the part (0..1) at a resource of the one job next to which `copies` of its calibration benchmark did
+    `beside_per_s` units a second together, and alone `alone_per_s`: copies x (slowdown - 1), with one copy Property 3.
+    There must be at least as many copies as the resource has servers: fewer leave one to the job."""
     if beside_per_s <= 0.0:
         return 1.0
     return min(1.0, max(0.0, copies * (alone_per_s / beside_per_s - 1.0)))
@@ -158,7 +160,7 @@ def _sampled(history: LoadingHistory, column: int) -> FractionEstimate:
 
 @lru_cache(maxsize=4_096)
 def _student(effective: float) -> float:
-    """How many standard errors make half of a 95 % interval of the mean of so many observations."""
+    """Return the number of standard errors in half of a 95 % interval of the mean of `effective` observations."""
     return float(stdtrit(max(0.1, effective - 1.0), 0.975))
 
 
@@ -184,8 +186,9 @@ class Demand:
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """How a job loads a node: a part for each of `RESOURCES`. measured_s: when last (0: never). origin: the node type
-    that it is converted from, `scaled` by the paces of both. drifted_s: when it began anew."""
+    """The resource profile of a job: a part for each of `RESOURCES`. measured_s: time of the last measurement (0:
+    never). origin: the node type that it is converted from, `scaled` by the baseline throughputs of both. drifted_s:
+    time of its restart after a drift."""
 
     status: Status
     parts: tuple[FractionEstimate, FractionEstimate, FractionEstimate] = (
@@ -217,8 +220,8 @@ class Profile:
 
 
 def profile_of(history: LoadingHistory, demand: Demand | None = None, disk_servers: float = 1.0) -> Profile:
-    """The profile that a history gives: of every part what a probe, else copies, else samples tell surely enough.
-    `MEASURING` where none does of some part that any of them tells of."""
+    """Return the profile that a history gives: each part comes from a probe, else copies, else samples, if it is
+    certain enough. `MEASURING` if no method is certain of some part that any of them measures."""
     demand = demand or Demand()
     copies = copies_part(history.copies, disk_servers)
     parts = []
@@ -239,7 +242,7 @@ def _is_sure(part: FractionEstimate, demand: Demand) -> bool:
 
 
 def declared(loading: Loading) -> Profile:
-    """The profile that somebody declared."""
+    """Return the declared profile."""
     cpu, io, net = (FractionEstimate(loading.part(name), 0.0, 0, DECLARED) for name in RESOURCES)
     return Profile(Status.DECLARED, (cpu, io, net))
 
@@ -248,14 +251,16 @@ def declared(loading: Loading) -> Profile:
 
 
 def pace_of(paces: Sequence[PaceSample], job: str, copies: int = 1) -> float | None:
-    """What so many copies of a standard job do together in a second: the median of the newest (None: not measured)."""
+    """Return the work that `copies` of a calibration benchmark do together in a second: the median of the newest (None:
+    not measured)."""
     found = [each.units_per_s for each in paces if (each.job, each.copies) == (job, copies)]
     return median(found) if found else None
 
 
 def servers_of(paces: Sequence[PaceSample], job: str) -> int:
-    """How many requests a node serves at a time at full speed: how much more several copies of the standard job do
-    together than one, in whole numbers, no more than there were copies; 1 where it is not measured."""
+    """Return the number of requests that a node serves at a time at full speed: how many times the work of one copy
+    several copies of the calibration benchmark do together, in whole numbers, no more than there were copies; 1 if not
+    measured."""
     one = pace_of(paces, job)
     if not one:
         return 1
@@ -265,14 +270,15 @@ def servers_of(paces: Sequence[PaceSample], job: str) -> int:
 
 
 def seconds_per_unit(paces: Sequence[PaceSample]) -> Mapping[str, float]:
-    """By resource: how long its standard job takes for one unit of work; those that were measured."""
+    """Return, by resource, the time in seconds that its calibration benchmark takes for one unit of work; only measured
+    ones."""
     found = {job.value: pace_of(paces, job.value) for job in (StandardJob.CPU, StandardJob.IO)}
     return {name: 1.0 / pace for name, pace in found.items() if pace}
 
 
 def converted(profile: Profile, origin: str, before: Sequence[PaceSample], after: Sequence[PaceSample]) -> Profile:
-    """A profile of one node type for another, by the standard jobs' times on both. As it stands, not `scaled`, where
-    either was not measured; networks are taken to be alike."""
+    """Convert a profile of one node type for another, by the times of the calibration benchmarks on both. Returned
+    unchanged, not `scaled`, if either was not measured; networks are assumed to be alike."""
     times, others = seconds_per_unit(before), seconds_per_unit(after)
     scaled = times.keys() == others.keys() == {CPU, IO}
     vector: Sequence[float] = profile.vector

@@ -35,7 +35,7 @@ class Crowd:
 
 
 def sound_parts(loading: LoadingColumns) -> Floats:
-    """The parts, every number that makes no sense taken for 0."""
+    """Return the parts, with every invalid number replaced by 0."""
     parts = np.nan_to_num(loading.parts, nan=0.0, posinf=0.0, neginf=0.0)
     return np.where((parts > 0.0) & (parts <= 1.0), parts, 0.0)
 
@@ -47,7 +47,8 @@ def sound_servers(loading: LoadingColumns) -> Ints:
 
 
 def of_instances(loading: LoadingColumns, crowd: Crowd, model: str = FORMULA) -> Floats:
-    """How many times as long each instance takes as alone on its node, float64[len(crowd.owner)], 1 or above."""
+    """Return the slowdown factor of each instance against running alone on its node, float64[len(crowd.owner)], 1 or
+    above."""
     known = crowd.node >= 0
     slow = np.ones(len(crowd.owner))
     owner, node = crowd.owner[known], crowd.node[known]
@@ -61,13 +62,13 @@ def of_instances(loading: LoadingColumns, crowd: Crowd, model: str = FORMULA) ->
 
 
 def _of_others(p: Floats, node: Ints, nodes: int) -> Floats:
-    """The parts that all others on its node have together, of each instance."""
+    """Return, for each instance, the summed parts of all others on its node."""
     totals = np.stack([np.bincount(node, p[:, at], nodes) for at in range(p.shape[1])], axis=1)
     return np.asarray(np.maximum(totals[node] - p, 0.0))
 
 
 def _by_model(p: Floats, node: Ints, kind: Ints, servers: Ints, formula: Floats, model: str) -> Floats:
-    """By the model, node by node; two jobs at single servers are what the formula is exact for."""
+    """Compute the slowdowns by the model, node by node; the formula is exact for two jobs at single servers."""
     slow, single = formula.copy(), (servers == 1).all(axis=1)
     uses = np.flatnonzero(p.any(axis=1) & ((formula > 1.0) | ~single[kind]))
     uses = uses[node[uses].argsort(kind="stable")]
@@ -86,10 +87,11 @@ def _by_model(p: Floats, node: Ints, kind: Ints, servers: Ints, formula: Floats,
 
 
 def exact(p: Floats, servers: Ints) -> Floats:
-    """The product-form dilation of many groups of n jobs each, float64[groups, n], what `dilation.product_form` says of
-    each, all at once. p: float64[groups, n, m]; servers: int64[groups, m].
+    """Return the product-form slowdown of many groups of n jobs each, float64[groups, n]: the values of
+    `dilation.product_form`, all at once. p: float64[groups, n, m]; servers: int64[groups, m].
 
-    The network's constant is summed over how many jobs are at each resource: (n + 1) ** m terms."""
+    The network's constant is summed over the numbers of jobs at each resource: (n + 1) ** m terms.
+    """
     groups, count, m = p.shape
     places = np.arange(1, count + 1)
     steps = places / np.minimum(places, servers[:, :, None])
@@ -107,7 +109,8 @@ def exact(p: Floats, servers: Ints) -> Floats:
 
 
 def _jobs_at(p: Floats, idle: Floats, jobs: Sequence[int]) -> Floats:
-    """How probable it is, but for the weights, that so many of these jobs are at each resource, for each group."""
+    """Return the unweighted probability of each combination of numbers of these jobs at the resources, for each
+    group."""
     groups, count, m = p.shape
     found = np.zeros((groups, *[count + 1] * m))
     found.reshape(groups, -1)[:, 0] = 1.0
@@ -123,7 +126,7 @@ def _jobs_at(p: Floats, idle: Floats, jobs: Sequence[int]) -> Floats:
 
 
 def _affordable(p: Floats, model: str, servers: Ints) -> Floats:
-    """By the model, or where that is not to be had by what is chosen by size."""
+    """Return the slowdowns by the model or, if it is not available, by the one chosen by size."""
     try:
         return choice.dilation(p, model, servers)
     except (InvalidValue, ValueError):
@@ -131,15 +134,15 @@ def _affordable(p: Floats, model: str, servers: Ints) -> Floats:
 
 
 def of_workloads(loading: LoadingColumns, crowd: Crowd, count: int, model: str = FORMULA) -> Floats:
-    """That of the slowest instance of each workload, float64[count]; 1 where it has none."""
+    """Return the slowdown of the slowest instance of each workload, float64[count]; 1 if it has none."""
     slow = np.ones(count)
     np.maximum.at(slow, crowd.owner, of_instances(loading, crowd, model))
     return slow
 
 
 def slowed(snapshot: Snapshot, crowd: Crowd) -> tuple[Slowed, ...]:
-    """The workloads that are slowed by `SLOWED_MIN` or more, by the model that the snapshot asks for, the most first,
-    at most `SLOWED_MAX`."""
+    """Return the workloads that are slowed by `SLOWED_MIN` or more, by the model that the snapshot selects, the most
+    slowed first, at most `SLOWED_MAX`."""
     loading = snapshot.loading
     if loading is None or not len(crowd.owner) or not loading.resources:
         return ()

@@ -14,7 +14,7 @@ DIGITS = 9
 
 
 def available(snapshot: Snapshot) -> Bools:
-    """bool[n]: may be in service. A name that comes twice stands for its first row."""
+    """Return bool[n]: may be in service. A name that occurs twice stands for its first row."""
     names = snapshot.nodes.names
     once = np.ones(len(names), dtype=np.bool_)
     if len(set(names)) < len(names):
@@ -24,34 +24,35 @@ def available(snapshot: Snapshot) -> Bools:
 
 
 def wanted(snapshot: Snapshot) -> Bools:
-    """bool[n]: in service by the last decision; without power those that take work."""
+    """Return bool[n]: in service by the last decision; without power data, the schedulable nodes."""
     return snapshot.nodes.schedulable if snapshot.power is None else snapshot.power.wanted
 
 
 def staying(snapshot: Snapshot) -> Bools:
-    """bool[n]: available, and never to be taken out."""
+    """Return bool[n]: available, and never to leave service."""
     usable = available(snapshot)
     return usable & False if snapshot.power is None else usable & snapshot.power.must_stay
 
 
 def rates(rate: Floats) -> Floats:
-    """The rates as numbers that can be used: what is not finite or below 0 is none."""
+    """Return the rates as usable numbers: 0 for any that is not finite or below 0."""
     return np.where(np.isfinite(rate) & (rate > 0.0), rate, 0.0)
 
 
 def held(window: WindowView) -> Floats:
-    """float64[n]: reference nodes on each node that workloads of no window hold."""
+    """Return float64[n]: reference nodes on each node that are held by workloads of no window."""
     return rates(window.rate) * np.clip(np.nan_to_num(window.taken), 0.0, 1.0)
 
 
 def lost(held_by_others: float, all_there: float) -> float:
-    """How many of the reference nodes there are others take from a window, wherever they run now: they may be moved to
-    its nodes. One is always left."""
+    """Return how many of the existing reference nodes others take from a window, wherever they run now: they may be
+    moved to its nodes. One is always left."""
     return min(held_by_others, max(all_there - 1.0, 0.0))
 
 
 def unit_costs(snapshot: Snapshot, worth: Floats) -> Floats:
-    """float64[n]: watts at full load by unit of work; a node that is not in service also costs until it serves."""
+    """Return float64[n]: watts at full load per unit of work; a node that is not in service also costs until it
+    serves."""
     watts, extra = np.ones(len(worth)), np.zeros(len(worth))
     if snapshot.power is not None:
         watts = np.nan_to_num(snapshot.power.peak_w, nan=1e12, posinf=1e12)
@@ -63,7 +64,8 @@ def unit_costs(snapshot: Snapshot, worth: Floats) -> Floats:
 
 
 def ordered(snapshot: Snapshot, worth: Floats, first: Bools) -> Ints:
-    """Rows of the nodes in the order in which they are taken; `first` before all others, then those that must stay."""
+    """Return the rows of the nodes in the order in which they are taken; `first` before all others, then those that
+    must stay."""
     nodes = snapshot.nodes
     with np.errstate(invalid="ignore", divide="ignore"):
         busy = np.nan_to_num(1.0 - nodes.free_cpu_mhz / nodes.cpu_mhz, nan=0.0, posinf=0.0, neginf=0.0)
@@ -73,8 +75,9 @@ def ordered(snapshot: Snapshot, worth: Floats, first: Bools) -> Ints:
 
 
 def for_windows(snapshot: Snapshot, sizes: Sequence[int]) -> tuple[Bools, bool]:
-    """bool[n]: the nodes that must stay and those that give every window of the snapshot so many reference nodes, and
-    whether they do; a node may serve several windows, each with a share of it. What others hold comes on top."""
+    """Return bool[n]: the nodes that must stay and those that give every window of the snapshot its number of reference
+    nodes; and whether they do. A node may serve several windows, each with a share of it. Capacity held by others is
+    added."""
     usable = available(snapshot)
     chosen = staying(snapshot)
     left = usable.astype(np.float64)
@@ -103,12 +106,13 @@ def for_windows(snapshot: Snapshot, sizes: Sequence[int]) -> tuple[Bools, bool]:
 
 
 def others(snapshot: Snapshot, chosen: Bools) -> Ints:
-    """Rows of the available nodes that are not chosen, in the order in which they are added for other work."""
+    """Return the rows of the available nodes that are not chosen, in the order in which they are added for other
+    work."""
     power = np.where(np.isfinite(snapshot.nodes.cpu_mhz), snapshot.nodes.cpu_mhz, 0.0)
     order = ordered(snapshot, power, np.zeros(len(power), dtype=np.bool_))
     return order[(available(snapshot) & ~chosen)[order]]
 
 
 def names(snapshot: Snapshot, chosen: Bools) -> tuple[str, ...]:
-    """The names of the chosen nodes, in row order."""
+    """Return the names of the chosen nodes, in row order."""
     return tuple(snapshot.nodes.names[row] for row in np.flatnonzero(chosen).tolist())

@@ -39,7 +39,7 @@ class OperationLine:
     s_per_mib: float
 
     def seconds(self, memory_mib: float) -> float:
-        """Of a VM of so much memory."""
+        """Return the duration for a VM of `memory_mib`."""
         return self.fixed_s + self.s_per_mib * memory_mib
 
 
@@ -52,7 +52,7 @@ def with_measured(samples: tuple[Measured, ...], memory_mib: float, seconds: flo
 
 
 def line_of(samples: Sequence[Measured], prior: OperationLine) -> OperationLine:
-    """What to count with. O(n^2) for n samples, at most `SAMPLES_MAX`."""
+    """Return the line to use for estimates. O(n^2) for n samples, at most `SAMPLES_MAX`."""
     if not samples:
         return prior
     mib = np.array([one.memory_mib for one in samples])

@@ -1,10 +1,10 @@
-"""What a placement leads to: the utilities one cycle ahead, for any placement of any policy (apc.txt section 4.4).
+"""The outlook of a placement: the utilities one cycle ahead, for any placement of any policy (apc.txt section 4.4).
 
-At now + T a job that is not done has its work left then, and the jobs' level follows from all the CPU that jobs are
-given in this cycle, also by those that end within it. A job that ends keeps the utility of its own completion and
-leaves the equation. Jobs on one node slow each other down as `neighbours` says. A job makes no progress during its own
+At now + T, a job that is not done has its work left then. The jobs' level follows from all the CPU that jobs are given
+in this cycle, including those that end within it. A job that ends keeps the utility of its own completion and leaves
+the equation. Jobs on one node slow each other down according to `neighbours`. A job makes no progress during its own
 operation; one that takes the place of a suspended job also waits for that suspend. A web application has the utility of
-the CPU that its instances are given together, under the load that is to be expected.
+the total CPU of its instances, under the expected load.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Target:
 
 
 def unchanged(snapshot: Snapshot) -> Target:
-    """What runs now."""
+    """Return the placement that runs now."""
     work = snapshot.workloads
     running = np.asarray(work.state == WorkloadState.RUNNING.value)
     counts = np.where(running, work.instances, 0)
@@ -50,8 +50,8 @@ def unchanged(snapshot: Snapshot) -> Target:
 
 
 def after(snapshot: Snapshot, changes: Iterable[Change]) -> Target:
-    """What runs once the changes are made. Raises `InvalidValue` for a workload, a node or a number of allotments that
-    the snapshot does not have."""
+    """Return the placement after the changes. Raises `InvalidValue` for a workload, a node or a number of allotments
+    that the snapshot does not have."""
     now = unchanged(snapshot)
     rows = {name: row for row, name in reversed(list(enumerate(snapshot.workloads.names)))}
     nodes = {name: row for row, name in reversed(list(enumerate(snapshot.nodes.names)))}
@@ -86,7 +86,8 @@ def _known(rows: dict[str, int], what: str, name: str) -> int:
 
 
 def outlook_of(snapshot: Snapshot, changes: Iterable[Change]) -> Outlook:
-    """The outlook of a decision: every job with a sound profile in the order of the rows, then the web applications."""
+    """Return the outlook of a decision: every job with a valid profile in the order of the rows, then the web
+    applications."""
     forecast = Forecast(snapshot)
     now, _ = forecast.predict(unchanged(snapshot))
     predicted, level = forecast.predict(after(snapshot, changes))
@@ -126,13 +127,13 @@ class Forecast:
         self.best = np.concatenate([best, self._web(_most_mhz(snapshot))])
 
     def aims(self) -> Bools:
-        """Which of the names have a goal, bool[len(names)]; the utility of the others tells nothing."""
+        """Return which of the names have a goal, bool[len(names)]; the utility of the others has no meaning."""
         return np.concatenate(
             [np.isfinite(self._goal_s), np.array([bool(a.flows) for a in self._apps], dtype=np.bool_)]
         )
 
     def goalless(self) -> tuple[str, ...]:
-        """Those of the names that have no goal."""
+        """Return the names without a goal."""
         return tuple(name for name, aimed in zip(self.names, self.aims().tolist(), strict=True) if not aimed)
 
     def predict(self, target: Target) -> tuple[Floats, float | None]:
@@ -161,7 +162,7 @@ class Forecast:
         return np.concatenate([of_jobs, self._web(web_mhz)]), level.level if contested else None
 
     def _slow(self, target: Target) -> Floats:
-        """How many times as long each workload takes as alone, float64[w]."""
+        """Return the slowdown factor of each workload against running alone, float64[w]."""
         loading, count = self._snapshot.loading, len(target.running)
         if loading is None:
             return np.ones(count)
@@ -176,7 +177,7 @@ class Forecast:
 
 
 def _limits_mhz(snapshot: Snapshot) -> Floats:
-    """The most CPU that one instance of each workload can be given on any node, float64[w]."""
+    """Return the most CPU that one instance of each workload can be given on any node, float64[w]."""
     work, nodes = snapshot.workloads, snapshot.nodes
     if not len(nodes.names):
         return work.max_mhz
@@ -185,7 +186,7 @@ def _limits_mhz(snapshot: Snapshot) -> Floats:
 
 
 def _most_mhz(snapshot: Snapshot) -> Floats:
-    """The CPU of every web application when as many instances as may run do so, each with a node to itself."""
+    """Return the CPU of every web application with the maximum number of instances, each with a node of its own."""
     work, nodes, web = snapshot.workloads, snapshot.nodes, snapshot.web
     most_mhz = np.zeros(len(web.names))
     for app, count in enumerate(web.max_instances.tolist()):
@@ -197,7 +198,7 @@ def _most_mhz(snapshot: Snapshot) -> Floats:
 
 
 def _sound(snapshot: Snapshot, limit_mhz: Floats) -> Ints:
-    """Rows of the jobs whose numbers make sense: the others have no utility."""
+    """Return the rows of the jobs with valid numbers: the others have no utility."""
     work = snapshot.workloads
     sound = (
         _first(work.names) & (work.app < 0) & (work.importance > 0.0) & np.isfinite(work.importance) & (limit_mhz > 0.0)
@@ -213,7 +214,7 @@ def _sound(snapshot: Snapshot, limit_mhz: Floats) -> Ints:
 
 
 def _first(names: tuple[str, ...]) -> Bools:
-    """Whether no earlier row has the name, bool[w]: a name stands for its first row."""
+    """Return whether no earlier row has the name, bool[w]: a name stands for its first row."""
     if len(set(names)) == len(names):
         return np.ones(len(names), dtype=np.bool_)
     rows = {name: row for row, name in reversed(list(enumerate(names)))}
@@ -221,7 +222,7 @@ def _first(names: tuple[str, ...]) -> Bools:
 
 
 def _slowest_mhz(target: Target) -> Floats:
-    """A job runs at the speed of its slowest instance; 0 where it does not run, float64[w]."""
+    """Return the speed of each job, which is that of its slowest instance; 0 if it does not run, float64[w]."""
     slowest = np.full(len(target.running), np.inf)
     np.minimum.at(slowest, target.owner, target.cpu_mhz)
     return np.where(target.running & np.isfinite(slowest), slowest, 0.0)
@@ -240,7 +241,7 @@ class _Delays:
         self._moved_s = costs.durations_s(ActionKind.MIGRATE, work.memory_mib)
 
     def of(self, target: Target) -> Floats:
-        """Seconds until the last instance of each workload is where it is to be, float64[w]; 0 where nothing moves."""
+        """Return the seconds until the last instance of each workload is in place, float64[w]; 0 if nothing moves."""
         work, owner = self._snapshot.workloads, target.owner
         state = work.state[owner]
         waited, suspended = state == WorkloadState.WAITING.value, state == WorkloadState.SUSPENDED.value
@@ -257,7 +258,8 @@ class _Delays:
         return delay_s
 
     def _waits_s(self, target: Target, arrives: Bools) -> Floats:
-        """What those that arrive at a node wait for suspends there: the longest, if not all of them fit without it."""
+        """Return the time that arrivals at a node wait for suspends there: the longest, if not all of them fit without
+        it."""
         snapshot, before = self._snapshot, self._before
         work = snapshot.workloads
         longest_s, asked_mib = np.zeros(len(snapshot.nodes.names)), np.zeros(len(snapshot.nodes.names))

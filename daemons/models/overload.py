@@ -1,22 +1,24 @@
-"""How many requests an instance of a web application should work on at a time, and how many may wait before all of
-them, so that what is let in is answered within its goal (overload protection, apc.txt section 3.1).
+"""The number of requests that an instance of a web application should serve at a time, and the number that may wait for
+the whole application, such that admitted requests are answered within their goals (overload protection, apc.txt section
+3.1).
 
-One instance of w MHz is looked at by itself, since a request runs on one. By the response models (models/response.py)
-flow i, each request of which needs d_i Mcycles, takes t_i(L) = t_min_i + excess_i(w, L) on average when L MHz of it are
-in use. Its goal g_i allows an excess of (g_i - t_min_i) / tail_i, where tail_i is 1 for a mean and ln(1 / (1 - q)) for
-a percentile q (models/web_utility.py). The excess rises with L, so each goal has a greatest load, in closed form for
-processor sharing: L = w - d / excess. L* is the least of these. Flows come in the mix that was measured, p_i, so that a
-request needs D = sum p_i d_i and the greatest rate is L* / D. By Little's law there are then under way
+One instance of w MHz is considered alone, since a request runs on one. By the response models (models/response.py) flow
+i, each request of which needs d_i Mcycles, takes t_i(L) = t_min_i + excess_i(w, L) on average when L MHz of it are in
+use. Its goal g_i allows an excess of (g_i - t_min_i) / tail_i, where tail_i is 1 for a mean and ln(1 / (1 - q)) for a
+percentile q (models/web_utility.py). The excess rises with L, so each goal has a greatest load, in closed form for
+processor sharing: L = w - d / excess. L* is the least of these. Flows arrive in the measured mix, p_i. A request then
+needs D = sum p_i d_i, and the greatest rate is L* / D. By Little's law the number of requests in progress is
 
     N = L* / D * sum p_i t_i(L*)        (processor sharing, t_min = 0: N = g w / d - 1)
 
-requests: `instance_max`; but never fewer than use all of the CPU, w / D * sum p_i (t_min_i + d_i / v_i) with v_i the
-speed of a request that runs alone: 1 for processor sharing without t_min, the number of vCPUs for multi-server.
+This is `instance_max`. It is never lower than the number that uses all of the CPU, w / D * sum p_i (t_min_i + d_i /
+v_i) with v_i the speed of a request that runs alone: 1 for processor sharing without t_min, the number of vCPUs for
+multi-server.
 
-While requests wait, each instance has N under way and answers X = w / D a second, so that one takes N / X on average:
-sum p_i (t_min_i + s d_i) with a stretch s that all have in common. The goals leave slack = min (g_i - t_min_i - s d_i)
-for waiting, and in that time k instances answer k X slack requests: `queue_max`, at least 1. Both together are k X g
-for one flow: Little's law for the goal itself.
+While requests wait, each instance has N in progress and answers X = w / D a second. One request then takes N / X on
+average: sum p_i (t_min_i + s d_i) with a stretch s common to all flows. The goals leave slack = min (g_i - t_min_i - s
+d_i) for waiting, and in that time k instances answer k X slack requests: `queue_max`, at least 1. Both together are k X
+g for one flow: Little's law for the goal itself.
 """
 
 from __future__ import annotations
@@ -64,10 +66,10 @@ class FlowLoad:
 
 
 def limits_of(flows: Sequence[FlowLoad], mhz: float, vcpu_mhz: float, vcpus: int, instances: int) -> Limits:
-    """The limits of an application of `instances` instances of `mhz` (with `vcpus` of `vcpu_mhz` each).
+    """Return the limits of an application of `instances` instances of `mhz` (with `vcpus` of `vcpu_mhz` each).
 
-    Both are from 1 to QUEUE_MAX, or None: nothing comes, no flow has a goal on response time, or a figure that is
-    needed is no finite number above 0, or out of all proportion. A flow of which nothing comes has no say.
+    Both are from 1 to QUEUE_MAX, or None: there are no requests, no flow has a goal on response time, or a required
+    figure is not a finite number above 0, or is out of all proportion. A flow without requests has no influence.
     """
     asked = [flow for flow in flows if flow.rate_per_s != 0.0]
     figures = (mhz, vcpu_mhz, float(instances))
@@ -90,18 +92,18 @@ def _limits(asked: Sequence[FlowLoad], mhz: float, vcpu_mhz: float, vcpus: int, 
     if any(flow.form is ModelForm.MULTI_SERVER for flow in asked):
         least = max(least, float(vcpus))
     met = load_mhz / work * math.fsum(share * _mean_s(flow, mhz, vcpu_mhz, load_mhz) for share, flow in mix)
-    under_way = _bounded(max(met + _BLUR, least + 1.0 - _BLUR))
+    in_progress = _bounded(max(met + _BLUR, least + 1.0 - _BLUR))
     fixed_s = math.fsum(share * flow.t_min_s for share, flow in mix)
-    stretch = max(0.0, (under_way * work / mhz - fixed_s) / work)
+    stretch = max(0.0, (in_progress * work / mhz - fixed_s) / work)
     slack_s = min(
         flow.goal_s - flow.t_min_s - stretch * flow.work_mcycles for _, flow in mix if flow.goal_s is not None
     )
-    return Limits(under_way, _bounded(instances * mhz / work * slack_s + _BLUR))
+    return Limits(in_progress, _bounded(instances * mhz / work * slack_s + _BLUR))
 
 
 def greatest_load_mhz(flow: FlowLoad, mhz: float, vcpu_mhz: float) -> float:
-    """How much of its CPU an instance may use at most for a flow to meet its goal, from 0 (it is missed whatever comes)
-    to just below `mhz` (there is no goal on response time, or a loose one)."""
+    """Return the most of its CPU that an instance may use for a flow to meet its goal, from 0 (the goal is missed at
+    any load) to just below `mhz` (there is no goal on response time, or a loose one)."""
     if flow.goal_s is None:
         return mhz * _FULL
     tail = -math.log1p(-flow.percentile) if flow.percentile > 0.0 else 1.0
@@ -114,8 +116,8 @@ def greatest_load_mhz(flow: FlowLoad, mhz: float, vcpu_mhz: float) -> float:
 
 
 def _busy(servers: float, waits: float) -> float:
-    """The part of `servers` in use at which a request waits `waits` times its own time: the root of
-    rho^(sqrt(2 (m + 1)) - 1) = waits m (1 - rho), by halving."""
+    """Return the part of `servers` in use at which a request waits `waits` times its own time: the root of rho^(sqrt(2
+    (m + 1)) - 1) = waits m (1 - rho), by bisection."""
     if waits <= 0.0:
         return 0.0
     exponent = math.sqrt(2.0 * (servers + 1.0)) - 1.0
@@ -140,5 +142,5 @@ def _mean_s(flow: FlowLoad, mhz: float, vcpu_mhz: float, load_mhz: float) -> flo
 
 
 def _bounded(count: float) -> int:
-    """A count as a limit."""
+    """Return a count as a limit."""
     return int(max(1.0, count)) if count < QUEUE_MAX else QUEUE_MAX

@@ -54,7 +54,7 @@ class PowerCurve:
 
 
 def curve_of(idle_w: float, peak_w: float, off_w: float = 0.0, curve_w: Sequence[float] = ()) -> PowerCurve:
-    """A line from idle to peak, or the curve where one is given. Raises `InvalidValue`."""
+    """Return a line from idle to peak, or the given curve. Raises `InvalidValue`."""
     return PowerCurve(np.array(curve_w if len(curve_w) else (idle_w, peak_w)), off_w)
 
 
@@ -69,11 +69,11 @@ class Draws:
             raise InvalidValue("draw", ", ".join(sorted(self.curves)), f"a curve for {DEFAULT!r}")
 
     def of(self, node_type: str) -> PowerCurve:
-        """The curve of a type."""
+        """Return the curve of a node type."""
         return self.curves.get(node_type) or self.curves[DEFAULT]
 
     def watts(self, types: Sequence[str], cpu_frac: Floats) -> Floats:
-        """float64[n]: what n nodes of the given types draw at their loads."""
+        """Return float64[n]: the power in watts of n nodes of the given types at their loads."""
         found = np.empty(len(types))
         rows: dict[str, list[int]] = {}
         for row, node_type in enumerate(types):
@@ -84,8 +84,8 @@ class Draws:
 
 
 def fit(cpu_frac: Floats, watts: Floats, points: int = POINTS, off_w: float = 0.0) -> PowerCurve:
-    """The curve of so many points that never falls and is nearest (least squares) to measured watts at measured loads,
-    both float64[m]; straight where nothing was measured. Raises `InvalidValue` for fewer than two measurements, loads
+    """Return the curve of `points` points that never falls and is nearest (least squares) to measured watts at measured
+    loads, both float64[m]; straight between measurements. Raises `InvalidValue` for fewer than two measurements, loads
     outside 0..1 and watts below 0 or not finite."""
     whole("points", points, 2, POINTS_MAX)
     loads, drawn = np.asarray(cpu_frac, dtype=np.float64), np.asarray(watts, dtype=np.float64)

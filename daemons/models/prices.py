@@ -71,11 +71,11 @@ class PriceSeries:
         return np.where(unknown, np.nan, found)
 
     def means(self, begins_s: Floats, ends_s: Floats) -> Floats:
-        """The mean price from each begin to the matching end, which is later; NaN where some price is not known."""
+        """Return the mean price from each begin to the matching end, which is later; NaN if some price is unknown."""
         return self.integrals(begins_s, ends_s) / (np.asarray(ends_s) - np.asarray(begins_s))
 
     def between(self, from_s: float, until_s: float) -> PriceSeries | None:
-        """The part of it between two moments; None when there is none."""
+        """Return the part of the series between two moments; None if there is none."""
         from_s, until_s = max(from_s, self.from_s), min(until_s, self.until_s)
         if from_s >= until_s:
             return None
@@ -86,7 +86,8 @@ class PriceSeries:
         return PriceSeries(starts_s, self.per_kwh[first:last], until_s)
 
     def known_until(self, at_s: float) -> float:
-        """The end of the known prices that begin with that of a moment; the moment itself when that is not known."""
+        """Return the end of the known prices that begin with that of a moment; the moment itself if that price is
+        unknown."""
         if not self.from_s <= at_s < self.until_s:
             return at_s
         first = int(np.searchsorted(self.starts_s, at_s, side="right")) - 1
@@ -101,7 +102,7 @@ def _frozen(values: Floats) -> Floats:
 
 
 def joined(older: PriceSeries | None, newer: PriceSeries) -> PriceSeries:
-    """Both in one: the newer as far as it goes, before and after it the older; NaN in between where neither goes."""
+    """Join both series: the newer one in its range, the older one before and after it; NaN in gaps between them."""
     before = older.between(-math.inf, newer.from_s) if older is not None else None
     after = older.between(newer.until_s, math.inf) if older is not None else None
     parts = [part for part in (before, newer, after) if part is not None]
@@ -121,9 +122,9 @@ def joined(older: PriceSeries | None, newer: PriceSeries) -> PriceSeries:
 def completed(
     series: PriceSeries | None, from_s: float, until_s: float, earlier: Earlier, otherwise: float
 ) -> PriceSeries:
-    """A price for every moment between two: as known, else the mean of the same time of day of up to `DAYS_MEANT`
-    days before that are known, else the mean of all that is known, else `otherwise`. Raises `InvalidValue` unless
-    `until_s` is after `from_s`."""
+    """Return a price for every moment between two: the known price, else the mean of the same time of day of up to
+    `DAYS_MEANT` earlier days that are known, else the mean of all known prices, else `otherwise`. Raises `InvalidValue`
+    unless `until_s` is after `from_s`."""
     positive("until_s - from_s", until_s - from_s)
     if series is None:
         return PriceSeries(np.array([from_s]), np.array([otherwise]), until_s)
@@ -164,7 +165,7 @@ def _forecast(series: PriceSeries, begin_s: float, end_s: float, earlier: Earlie
 
 
 def day_prices(shape: str, per_kwh: float, ratio: float) -> Floats:
-    """float64[`DAY_STEPS`]: the mean price in each of the equal steps of a day of the thesis's shape
-    (batch-provisioning.txt section 5.3), `per_kwh` on the average. Raises `InvalidValue`."""
+    """Return float64[`DAY_STEPS`]: the mean price in each of the equal steps of a day of the thesis's shape
+    (batch-provisioning.txt section 5.3), `per_kwh` on average. Raises `InvalidValue`."""
     steps = np.arange(DAY_STEPS, dtype=np.float64)
     return per_kwh * shape_integrals(shape_price(shape, ratio, DAY_STEPS), steps, steps + 1.0)

@@ -1,9 +1,10 @@
-"""CPU between decisions: what runs stays where it is, and shares the CPU of its nodes anew (apc.txt section 3.4, with
-the placement given).
+"""The distribution of CPU between decisions: running workloads stay in place and share the CPU of their nodes again
+(apc.txt section 3.4, with the placement given).
 
-There is one number to find. The higher the level of the jobs that run, the more CPU they need on their nodes, and the
-less is left for the instances of web applications beside them: their utility falls as the level of all jobs (those that
-wait, too) rises. Where both meet nobody can gain but by the loss of who has less. O((jobs + instances) x steps).
+One number has to be found. The higher the level of the running jobs, the more CPU they need on their nodes, and the
+less is left for the instances of web applications next to them: the applications' utility falls as the level of all
+jobs (including waiting ones) rises. Where both meet, no workload can gain except at the expense of one with a lower
+utility. O((jobs + instances) x steps).
 """
 
 from __future__ import annotations
@@ -61,8 +62,8 @@ class Shared:
 
 
 def redistribute(running: Running, curves: Curves | None = None) -> Shared:
-    """Return who gets how much, so that the unhappiest application and the jobs have the same utility. curves: those of
-    `running.apps`, where they are made already."""
+    """Return the CPU of each workload such that the application with the lowest utility and the jobs have the same
+    utility. curves: those of `running.apps`, if already computed."""
     search = _Search(running, curves or Curves(AppColumns(running.apps)))
     best = running.demand.best
     at = best if search.gap(best) >= 0.0 else LOWEST
@@ -100,7 +101,7 @@ class Curves:
         return found
 
     def mhz(self, app: int, utility: float) -> float:
-        """The least CPU with which one has a utility, at most the last point's."""
+        """Return the least CPU with which an application has a utility, at most that of the last point."""
         return float(np.interp(utility, self._utility[app], self._mhz[app]))
 
 
@@ -127,8 +128,8 @@ class _Search:
         return summed
 
     def gap(self, level: float) -> float:
-        """By how much the unhappiest application that is not near its best is above all jobs if those that run have a
-        level."""
+        """Return how far the lowest utility of the applications that are not near their best is above that of all jobs,
+        at a level of the running jobs."""
         jobs, replicas = self._at(level)
         utilities = self._curves.utilities(self._totals(replicas))
         worst = float(utilities.min(initial=FAR, where=utilities < self._curves.best - NEAR))
@@ -136,7 +137,7 @@ class _Search:
         return max(worst, -FAR) - max(self._level, -FAR)
 
     def _at(self, level: float) -> tuple[Floats, Floats]:
-        """CPU of the jobs that have a level, and of the applications that have the rest."""
+        """Return the CPU of the jobs at a level, and of the applications that have the rest."""
         running = self._running
         omegas = running.demand.omegas(level)[running.row] / running.count
         jobs = np.minimum(np.maximum(omegas, running.least_mhz), running.most_mhz)
@@ -156,8 +157,8 @@ class _Search:
         return self._running.demand.solve(float(jobs.sum()), self._level).level
 
     def shared(self, level: float) -> Shared:
-        """What comes of a level of the jobs that run: no application gets more than it takes for the utility of the
-        unhappiest, as long as somebody else can use it. While a job waits, none keeps what gains it next to nothing."""
+        """Return the shares at a level of the running jobs: no application gets more than it needs for the lowest
+        utility while another workload can use it. While a job waits, none keeps CPU that gains it next to nothing."""
         running, curves = self._running, self._curves
         jobs, replicas = self._at(level)
         totals = self._totals(replicas)
@@ -180,7 +181,7 @@ class _Search:
         return Shared(jobs, replicas, self._level_of(jobs), found)
 
     def _filled(self, mhz: Floats, most: Floats, node: Ints, jobs: Floats, replicas: Floats) -> Floats:
-        """With what is left on each node, the same part of what each lacks."""
+        """Distribute the rest of each node: the same part of each workload's shortfall."""
         running = self._running
         used = self._by_node(running.node, jobs) + self._by_node(running.replica_node, replicas)
         free = np.maximum(self._cpu - used, 0.0)

@@ -58,14 +58,14 @@ class ResponseModel(Protocol):
         """Limit of the excess for ever more CPU."""
 
     def excess_s(self, mhz: Floats) -> Floats:
-        """Seconds at an allotment above the load; falling in it."""
+        """Return the seconds at an allotment above the load; falling in it."""
 
     def slope(self, mhz: Floats) -> Floats:
         """Derivative of the excess in s/MHz at an allotment above the load."""
 
     def mhz(self, excess_s: Floats) -> Floats:
-        """The least allotment with an excess, the inverse of `excess_s`; inf where the excess is never reached. A model
-        of columns takes an excess of at least their shape."""
+        """Return the least allotment with an excess, the inverse of `excess_s`; inf if the excess is never reached. A
+        model of columns takes an excess of at least their shape."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +85,7 @@ class Hyperbola:
         return 0.0
 
     def excess_s(self, mhz: Floats) -> Floats:
-        """Seconds above the shortest time."""
+        """Return the seconds above the shortest time."""
         excess: Floats = self.c_mhz_s / (mhz - self.load_mhz)
         return excess
 
@@ -121,7 +121,7 @@ class MultiServer:
         return self.work_mcycles / self.vcpu_mhz
 
     def excess_s(self, mhz: Floats) -> Floats:
-        """Seconds above the shortest time."""
+        """Return the seconds above the shortest time."""
         shared = self.work_mcycles / (mhz - self.load_mhz)
         return np.where(mhz <= self.vcpu_mhz, shared, self.least_s + self._wait_s(np.maximum(mhz, self.vcpu_mhz)))
 
@@ -144,7 +144,7 @@ class MultiServer:
         return mhz
 
     def _taken(self, elements: Ints, shape: tuple[int, ...]) -> MultiServer:
-        """The model of some elements of an array."""
+        """Return the model of some elements of an array."""
         if not np.ndim(self.load_mhz):
             return self
         figures = (self.work_mcycles, self.load_mhz, self.vcpu_mhz)
@@ -200,7 +200,7 @@ MODELS: Mapping[ModelForm, Callable[[FlowFigures], ResponseModel]] = MappingProx
 
 
 def model_of(form: ModelForm, figures: FlowFigures) -> ResponseModel:
-    """The registered model with these figures; raises `InvalidValue` for figures that it needs and that are missing."""
+    """Return the registered model with these figures; raises `InvalidValue` for required figures that are missing."""
     return MODELS[form](figures)
 
 

@@ -52,10 +52,10 @@ def observed(
     before: ResponseFactor, flow: FlowUtility, mhz: float, response_s: float, window_s: float, answered: int
 ) -> ResponseFactor:
     """Return the factor with one more window of `window_s` (> 0), in which `answered` requests took `response_s` (the
-    mean, or the percentile that the goal is about) while all instances had `mhz`.
+    mean, or the percentile of the goal) while all instances had `mhz`.
 
     flow: the uncorrected model at the load of the window. Windows in which the CPU was nearly or wholly used up, or
-    nothing was answered, tell nothing of the model. O(1).
+    nothing was answered, give no information on the model. O(1).
     """
     if not answered or flow.model.load_mhz > LOADED_MAX * mhz or not math.isfinite(response_s):
         return before

@@ -48,6 +48,7 @@ def shortage_of(snapshot: Snapshot) -> Shortage | None:
 
 
 def _needed_mhz(app: AppUtility, capacity_mhz: float) -> float:
-    """What meets the goals of all its flows: at most what its instances can use, unless that is the whole cluster."""
+    """Return the CPU that meets the goals of all its flows: at most as much as its instances can use, unless that is
+    the whole cluster."""
     unbounded = max((float(flow.mhz(0.0)) for flow in app.flows), default=0.0)
     return unbounded if math.isfinite(unbounded) and app.max_mhz >= capacity_mhz else min(unbounded, app.max_mhz)

@@ -72,7 +72,8 @@ class Outlook:
 def job_stages(
     done_mcycles: Floats, first_stage: Ints, work_mcycles: Floats, max_mhz: Floats, min_mhz: Floats, memory_mib: Floats
 ) -> JobStages:
-    """Jobs of ragged stages, see `JobStages`; a job may have none. Raises `InvalidValue` for wrong offsets."""
+    """Return the jobs of ragged stages, see `JobStages`; a job may have none. Raises `InvalidValue` for wrong
+    offsets."""
     counts = np.diff(first_stage)
     fits = len(first_stage) == len(done_mcycles) + 1 and first_stage[0] == 0 and first_stage[-1] == len(work_mcycles)
     if not fits or (counts < 0).any():
@@ -85,8 +86,8 @@ def job_stages(
 def stages_of(
     workloads: WorkloadColumns, stages: StageColumns, rows: Ints, limit_mhz: Floats | float = np.inf
 ) -> JobStages:
-    """The jobs in these rows of a snapshot. limit_mhz: what one instance can be given at most (vcpus x core_mhz of the
-    fastest node), a number or float64[len(rows)]; it cuts the most that a stage can use."""
+    """Return the jobs in these rows of a snapshot. limit_mhz: the most that one instance can be given (vcpus x core_mhz
+    of the fastest node), a number or float64[len(rows)]; it limits the most that a stage can use."""
     counts = workloads.stages[rows]
     first_stage, taken = _gather(workloads.first_stage[rows], counts)
     limits = np.repeat(np.broadcast_to(np.asarray(limit_mhz, dtype=np.float64), len(rows)), counts)
@@ -116,7 +117,7 @@ def _ranks(first: Ints, counts: Ints) -> tuple[tuple[Rows, Rows], ...]:
 
 
 def left_by_stage(jobs: JobStages) -> Floats:
-    """Work left in every stage in Mcycles (Eq. 3), float64[s]; 0 for stages done."""
+    """Return the work left in every stage in Mcycles (Eq. 3), float64[s]; 0 for stages done."""
     left = np.empty_like(jobs.work_mcycles)
     for _, stage, work in _walk(jobs):
         left[stage] = work
@@ -124,7 +125,7 @@ def left_by_stage(jobs: JobStages) -> Floats:
 
 
 def left_mcycles(jobs: JobStages) -> Floats:
-    """Work left of every job in Mcycles, per instance, float64[n]."""
+    """Return the work left of every job in Mcycles, per instance, float64[n]."""
     total = np.zeros(len(jobs))
     for job, _, work in _walk(jobs):
         total[job] += work
@@ -132,10 +133,10 @@ def left_mcycles(jobs: JobStages) -> Floats:
 
 
 def finish_s(jobs: JobStages, at_mhz: Floats | float = np.inf) -> Floats:
-    """Seconds to complete what is left at a constant allotment per instance, a number or float64[n].
+    """Return the seconds to complete the remaining work at a constant allotment per instance, a number or float64[n].
 
     In each stage the speed is the smaller of the allotment and the stage's maximum; without an allotment this is the
-    best remaining time. inf where work is left and the speed is 0.
+    best remaining time. inf if work is left and the speed is 0.
     """
     given_mhz = np.broadcast_to(np.asarray(at_mhz, dtype=np.float64), len(jobs))
     total_s = np.zeros(len(jobs))
@@ -145,7 +146,7 @@ def finish_s(jobs: JobStages, at_mhz: Floats | float = np.inf) -> Floats:
 
 
 def cycle_needs(jobs: JobStages, cycle_s: float) -> CycleNeeds:
-    """What each job needs throughout a cycle of `cycle_s` seconds (Eqs. 4 to 6).
+    """Return the needs of each job throughout a cycle of `cycle_s` seconds (Eqs. 4 to 6).
 
     The largest figures over the current stage and every stage entered before the cycle's end if all run at full speed.
     A stage without work is never entered. A job that has used up its declared work stays in its last stage with work;
@@ -166,10 +167,11 @@ def cycle_needs(jobs: JobStages, cycle_s: float) -> CycleNeeds:
 
 
 def outlook(jobs: JobStages, for_s: Floats | float, at_mhz: Floats | float) -> Outlook:
-    """The jobs after `for_s` seconds at a constant allotment per instance; finite numbers >= 0 or float64[n] each.
+    """Return the jobs after `for_s` seconds at a constant allotment per instance; finite numbers >= 0 or float64[n]
+    each.
 
-    Speed in each stage as in `finish_s`; what is left is done at full speed in `best_s`. The least speeds of the stages
-    are not looked at: who allots less than these asks for a job that does not run.
+    Speed in each stage as in `finish_s`; `best_s` is the time for the remaining work at full speed. The least speeds of
+    the stages are ignored: an allotment below them requests a job that does not run.
     """
     given_mhz = np.broadcast_to(np.asarray(at_mhz, dtype=np.float64), len(jobs))
     time_s = np.array(np.broadcast_to(np.asarray(for_s, dtype=np.float64), len(jobs)))
@@ -189,7 +191,7 @@ def outlook(jobs: JobStages, for_s: Floats | float, at_mhz: Floats | float) -> O
 
 
 def _walk(jobs: JobStages) -> Iterator[tuple[Rows, Rows, Floats]]:
-    """For k = 0, 1, ...: (jobs with a k-th stage, the rows of these stages, work left in them)."""
+    """Yield, for k = 0, 1, ...: (jobs with a k-th stage, the rows of these stages, work left in them)."""
     done = jobs.done_mcycles.copy()
     for job, stage in jobs.ranks:
         work = jobs.work_mcycles[stage]
@@ -199,7 +201,7 @@ def _walk(jobs: JobStages) -> Iterator[tuple[Rows, Rows, Floats]]:
 
 
 def _seconds(work: Floats, mhz: Floats) -> Floats:
-    """Time for so much work; none for no work, inf at no speed."""
+    """Return the time for the work; 0 for no work, inf at no speed."""
     seconds = np.zeros(work.shape)
     with np.errstate(over="ignore"):  # hardly any speed is as good as none
         np.divide(work, mhz, out=seconds, where=(work > 0.0) & (mhz > 0.0))
@@ -208,8 +210,9 @@ def _seconds(work: Floats, mhz: Floats) -> Floats:
 
 
 def stage_work_left(work_mcycles: Sequence[float], done_mcycles: float, left_mcycles: float) -> list[float]:
-    """The work of the stages of one job that has done so much and has so much left, whatever it declared: what is not
-    done yet is as much more or less in each; beyond all of them the last one with work is longer. O(stages)."""
+    """Return the work of the stages of one job from its work done and left, regardless of its declaration: the
+    unfinished work of each stage is scaled by the same factor; beyond all of them the last one with work is longer.
+    O(stages)."""
     found, before, total = list(work_mcycles), 0.0, math.fsum(work_mcycles)
     if done_mcycles >= total:
         found[max(at for at, work in enumerate(found) if work > 0.0)] += done_mcycles + left_mcycles - total
@@ -223,8 +226,8 @@ def stage_work_left(work_mcycles: Sequence[float], done_mcycles: float, left_mcy
 
 
 def with_work_left(stages: JobStages, rows: Sequence[int], left_mcycles: Floats) -> JobStages:
-    """The same jobs, of which those in `rows` have so much left, float64[rows]: each as `stage_work_left` has it. A job
-    in `rows` has a stage with work. O(stages)."""
+    """Return the same jobs, with `left_mcycles` left of those in `rows`, float64[rows]: each as in `stage_work_left`. A
+    job in `rows` has a stage with work. O(stages)."""
     if not len(rows):
         return stages
     work, first = stages.work_mcycles, stages.first_stage

@@ -1,10 +1,11 @@
-"""Utility of jobs: 1 at best, 0 exactly on the goal, negative for a goal missed (apc.txt sections 3.2 and 4.1).
+"""The utility of jobs: 1 at best, 0 if the goal is met exactly, negative if it is missed (apc.txt sections 3.2 and
+4.1).
 
-The utility of a completion time t is the relative margin (goal - t) / (goal - start), the paper's Eq. 2. Importance
-w > 0 divides a positive utility and multiplies a negative one, so that the more important of two equal workloads counts
-as the unhappier.
+The utility of a completion time t is the relative margin (goal - t) / (goal - start), the paper's Eq. 2. Importance w >
+0 divides a positive utility and multiplies a negative one: of two equal workloads, the more important one counts as the
+one with the lower utility.
 
-A best-effort job has no goal (goal_s inf or NaN): it cannot miss one, its utility is 1 whatever it gets.
+A best-effort job has no goal (goal_s inf or NaN): it cannot miss one, and its utility is always 1.
 """
 
 from __future__ import annotations
@@ -16,14 +17,14 @@ from shared.policy_api.snapshot import Floats
 
 
 def weighted(utility: ArrayLike, importance: ArrayLike) -> Floats:
-    """The utility as importance (> 0) makes it count; importance 1 changes no bit."""
+    """Return the utility weighted by importance (> 0); importance 1 changes no bit."""
     value, times = np.asarray(utility, dtype=np.float64), np.asarray(importance, dtype=np.float64)
     counted: Floats = np.where(value > 0.0, value / times, value * times)
     return counted
 
 
 def unweighted(utility: ArrayLike, importance: ArrayLike) -> Floats:
-    """The inverse of `weighted`."""
+    """Return the inverse of `weighted`."""
     counted, times = np.asarray(utility, dtype=np.float64), np.asarray(importance, dtype=np.float64)
     value: Floats = np.where(counted > 0.0, counted * times, counted / times)
     return value

@@ -18,8 +18,9 @@ _ROUNDS = 6  # each narrows the level down to one step of the grid before
 def hourly_losses(
     web: WebColumns, flows: FlowColumns, vcpu_mhz: float, rates_per_s: Floats, total_mhz: float, node_mhz: float
 ) -> Floats:
-    """float64[h]: the utility lost by a node of `node_mhz` where the applications have `total_mhz`, for the arrivals of
-    each flow in each of h hours, float64[h, flows]. Raises `InvalidValue` for figures that are missing or wrong."""
+    """Return float64[h]: the utility lost with a node of `node_mhz` when the applications have `total_mhz`, for the
+    arrivals of each flow in each of h hours, float64[h, flows]. Raises `InvalidValue` for figures that are missing or
+    wrong."""
     losses = np.zeros(len(rates_per_s))
     for hour, rates in enumerate(rates_per_s):
         loads = np.bincount(flows.app, rates * flows.work_mcycles, len(web.names)).astype(np.float64)[flows.app]
@@ -29,8 +30,8 @@ def hourly_losses(
 
 
 def utility_lost(apps: Sequence[AppUtility], total_mhz: float, node_mhz: float) -> float:
-    """How much lower the sum of utilities is when the applications share `total_mhz` less a node's `node_mhz` (above 0;
-    at most all of it), each time so that the smallest utility is as large as can be. Raises `InvalidValue`."""
+    """Return the drop in the sum of utilities when the applications share `total_mhz` less a node's `node_mhz` (above
+    0; at most all of it), each time with the smallest utility as large as possible. Raises `InvalidValue`."""
     not_negative("total_mhz", total_mhz)
     positive("node_mhz", node_mhz)
     left_mhz = max(0.0, total_mhz - node_mhz)
@@ -40,7 +41,8 @@ def utility_lost(apps: Sequence[AppUtility], total_mhz: float, node_mhz: float) 
 
 
 def _utilities(apps: Sequence[AppUtility], mhz: float) -> float:
-    """The sum of utilities at the highest common level that so much CPU allows; who is content below it stays there."""
+    """Return the sum of utilities at the highest common level that this CPU allows; an application with a lower maximum
+    stays there."""
     bests = [app.best for app in apps]
     low = min(float(app.utility(0.0)) for app in apps)
     high = max(bests)

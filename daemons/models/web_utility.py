@@ -57,7 +57,7 @@ class FlowUtility:
         return np.where(given < self.late_mhz, self.late + self.late_slope * (given - self.late_mhz), on_time)
 
     def mhz(self, utility: ArrayLike) -> Floats:
-        """The least allotment with a utility, at least 0; inf where no CPU gives it."""
+        """Return the least allotment with a utility, at least 0; inf if no CPU gives it."""
         wanted = np.asarray(utility, dtype=np.float64)
         excess = (self.goal_s * (1.0 - np.maximum(wanted, self.late)) - self.t_min_s) / self.tail
         # The best utility itself is reached within a rounding, not by ever more CPU.
@@ -69,8 +69,8 @@ class FlowUtility:
 
 @dataclass(frozen=True, slots=True)
 class AppUtility:
-    """An application: as happy as its unhappiest flow, no happier above `max_mhz` (inf: no such limit), importance > 0
-    as for jobs. An application without flows has the utility 1 without any CPU."""
+    """An application: its utility is the lowest of its flows, and does not rise above `max_mhz` (inf: no such limit),
+    importance > 0 as for jobs. An application without flows has the utility 1 without any CPU."""
 
     flows: tuple[FlowUtility, ...]
     max_mhz: float
@@ -90,7 +90,7 @@ class AppUtility:
         return weighted(worst, self.importance)
 
     def mhz(self, utility: ArrayLike) -> Floats:
-        """The least allotment in MHz with a utility, at least 0; `max_mhz` for more than it can reach."""
+        """Return the least allotment in MHz with a utility, at least 0; `max_mhz` for more than it can reach."""
         wanted = unweighted(utility, self.importance)
         most = np.zeros(wanted.shape)
         for flow in self.flows:
@@ -141,8 +141,9 @@ class AppColumns:
 def flow_utility(
     model: ResponseModel, goal_s: Figure, t_min_s: Figure = 0.0, percentile: Figure = 0.0, factor: Figure = 1.0
 ) -> FlowUtility:
-    """A goal on the mean response time, or on a percentile (above 0 and below 1). factor: the excess is so many times
-    what the model says, > 0. Numbers, or columns for a model of columns. Raises `InvalidValue`, `ArithmeticError`."""
+    """Return the utility of a goal on the mean response time, or on a percentile (above 0 and below 1). factor: ratio
+    of the excess to that of the model, > 0. Numbers, or columns for a model of columns. Raises `InvalidValue`,
+    `ArithmeticError`."""
     check("goal_s", goal_s, (goal_s > 0.0) & (goal_s < math.inf), "a finite number above 0")
     check("percentile", percentile, (percentile >= 0.0) & (percentile < 1.0), "0 (the mean) or above, below 1")
     check("t_min_s", t_min_s, (t_min_s >= 0.0) & (t_min_s < math.inf), "a finite number, 0 or above")
@@ -167,23 +168,25 @@ def _side_by_side(flows: Sequence[FlowUtility]) -> FlowUtility:
 
 
 def _each_of(columns: FlowUtility) -> list[FlowUtility]:
-    """The flows of columns, float64[flows]."""
+    """Return the flows of columns, float64[flows]."""
     figures = (getattr(columns, name).tolist() for name in _FIGURES)
     return [FlowUtility(*row) for row in zip(each_of(columns.model), *figures, strict=True)]
 
 
 def throughput_utility(goal_per_s: Figure, work_mcycles: Figure, others_mhz: Figure) -> FlowUtility:
-    """A goal on the requests/s that can be answered, each of so much work, beside what other flows use up."""
+    """Return the utility of a goal on the requests/s that can be answered, each of `work_mcycles`, besides the CPU that
+    other flows use."""
     check("goal_per_s", goal_per_s, (goal_per_s > 0.0) & (goal_per_s < math.inf), "a finite number above 0")
     return flow_utility(Hyperbola(work_mcycles, others_mhz), 1.0 / goal_per_s)
 
 
 def app_utilities(web: WebColumns, flows: FlowColumns, vcpu_mhz: ArrayLike) -> tuple[AppUtility, ...]:
-    """The applications of a snapshot. vcpu_mhz: speed of one vCPU of each application, a number or float64[apps].
+    """Return the applications of a snapshot. vcpu_mhz: speed of one vCPU of each application, a number or
+    float64[apps].
 
-    The load of a flow's model is its `load_mhz` where that is above 0, else the sum of rate x work over the flows of
-    the application; `shifted-hyperbola` takes `load_mhz` as it is. Raises `InvalidValue` for a figure that is needed
-    and missing (NaN). O(flows); flows of one kind are solved together.
+    The load of a flow's model is its `load_mhz` if that is above 0, else the sum of rate x work over the flows of the
+    application; `shifted-hyperbola` takes `load_mhz` as it is. Raises `InvalidValue` for a required figure that is
+    missing (NaN). O(flows); flows of one kind are solved together.
     """
     loads = np.bincount(flows.app, flows.rate_per_s * flows.work_mcycles, len(web.names))
     speeds = np.broadcast_to(np.asarray(vcpu_mhz, dtype=np.float64), len(web.names))
@@ -203,7 +206,7 @@ def app_utilities(web: WebColumns, flows: FlowColumns, vcpu_mhz: ArrayLike) -> t
 
 
 def expected_flows(flows: FlowColumns) -> FlowColumns:
-    """Return the flows under the load that is to be expected in place of the one to plan for."""
+    """Return the flows under the expected load instead of the planned one."""
     return replace(flows, load_mhz=np.where(flows.expected_mhz > 0.0, flows.expected_mhz, flows.load_mhz))
 
 

@@ -1,21 +1,20 @@
-"""Work that is left of jobs whose declared work does not hold: the mean and an interval, given how far they are.
+"""The remaining work of jobs whose declared work is wrong: the mean and an interval, given their progress.
 
-The ratio r of a job's work to what it declared is taken to be of one of two laws:
+The ratio r of a job's work to its declared work is assumed to follow one of two laws:
 
 * that of its group (its class, or the account that submitted it): lognormal, from the ended jobs of the group, each
-  worth one;
-* one for whom history says nothing, worth `PRIOR_JOBS`: it does what it declared, and beyond that P(R > r) =
+  with a weight of one;
+* one without history, with the weight `PRIOR_JOBS`: the job does its declared work, and beyond that P(R > r) =
   (1 + (r - 1) / s)^-2 with s = `FIRST_STEP`. Work left then grows with the excess: its mean is the excess plus s
-  (Lomax; the further beyond, the longer it may still take, as Gott's argument has it of anything whose length is not
-  known).
+  (Lomax; the further beyond, the longer it may still take, as in Gott's argument for any process of unknown length).
 
-A job that has come to q = done / declared without ending is of a law with a probability in proportion to the law's
-worth times P(R > q). While it is within what its group took, its group tells what is left; beyond that the other law
-takes over, so that no group whose jobs end on time is ever "about to end" for hours.
+A job that has reached q = done / declared without ending follows a law with a probability in proportion to the law's
+weight times P(R > q). While it is within the range of its group, the group determines the remaining work. Beyond that
+the other law takes over. No group whose jobs end on time is therefore ever "about to end" for hours.
 
-What was declared is a prior: within it, a job goes by its group only where the ended jobs of that exclude it
-(`is_off`). That the jobs of one account are alike is what D. Tsafrir, Y. Etsion and D. G. Feitelson found
-(Backfilling using system-generated predictions rather than user runtime estimates, 2007).
+The declared work is a prior: within it, a job follows its group only if the group's ended jobs exclude it (`is_off`).
+D. Tsafrir, Y. Etsion and D. G. Feitelson found that the jobs of one account are alike (Backfilling using
+system-generated predictions rather than user runtime estimates, 2007).
 """
 
 from __future__ import annotations
@@ -78,7 +77,7 @@ def with_ended(history: RatioHistory, declared_mcycles: float, work_mcycles: flo
 
 
 def is_off(history: RatioHistory) -> bool:
-    """Whether what the ended jobs of a group took excludes what they declared."""
+    """Return whether the actual work of a group's ended jobs excludes the declared work."""
     if not history.count:
         return False
     (middle,), (spread,) = _middle_and_spread(*np.array([[history.count], [history.mean], [history.variance]]))
@@ -89,8 +88,8 @@ def is_off(history: RatioHistory) -> bool:
 def work_left(
     declared_mcycles: ArrayLike, done_mcycles: ArrayLike, count: ArrayLike, mean: ArrayLike, variance: ArrayLike
 ) -> WorkLeft:
-    """Work left of jobs, float64[n] each: what they declared (finite, above 0) and have done (at least 0), and the
-    histories of their groups as columns. O(n)."""
+    """Return the work left of jobs, float64[n] each, from their work declared (finite, above 0) and done (at least 0),
+    and the histories of their groups as columns. O(n)."""
     declared, reached, law = _law_of(declared_mcycles, done_mcycles, count, mean, variance)
     low, high = (law.quantile(reached, quantile) * declared for quantile in QUANTILES)
     return WorkLeft(law.mean(reached) * declared, low, high)
@@ -99,13 +98,13 @@ def work_left(
 def mean_left(
     declared_mcycles: ArrayLike, done_mcycles: ArrayLike, count: ArrayLike, mean: ArrayLike, variance: ArrayLike
 ) -> Floats:
-    """The mean of `work_left` alone, float64[n], which takes a hundredth of the time."""
+    """Return the mean of `work_left` alone, float64[n], which takes a hundredth of the time."""
     declared, reached, law = _law_of(declared_mcycles, done_mcycles, count, mean, variance)
     return law.mean(reached) * declared
 
 
 def _law_of(*columns: ArrayLike) -> tuple[Floats, Floats, _Law]:
-    """What was declared, the ratio reached, and the law of each job."""
+    """Return the declared work, the ratio reached, and the law of each job."""
     declared, done, jobs, centre, square = np.broadcast_arrays(*(np.asarray(c, dtype=np.float64) for c in columns))
     reached = np.maximum(done / declared, LEAST_RATIO)
     return np.asarray(declared), reached, _Law(np.asarray(jobs), *_middle_and_spread(jobs, centre, square))
@@ -127,19 +126,20 @@ class _Law:
     spread: Floats
 
     def _logs(self, ratio: Floats) -> tuple[Floats, Floats]:
-        """ln of worth times P(R > ratio): of the group (-inf without jobs), and where history says nothing."""
+        """Return ln of weight times P(R > ratio): for the group (-inf without jobs), and for the law without
+        history."""
         with np.errstate(divide="ignore"):
             worth = np.log(self.jobs)
         own = worth + log_ndtr((self.middle - np.log(ratio)) / self.spread)
         return own, math.log(PRIOR_JOBS) - 2.0 * np.log1p(np.maximum(ratio - 1.0, 0.0) / FIRST_STEP)
 
     def _survival(self, ratio: Floats) -> Floats:
-        """ln of the worth of all jobs that come so far."""
+        """Return ln of the total weight of the jobs that reach this ratio."""
         found: Floats = np.logaddexp(*self._logs(ratio))
         return found
 
     def mean(self, reached: Floats) -> Floats:
-        """Of the ratio that is left."""
+        """Return the mean of the remaining ratio."""
         own, other = self._logs(reached)
         part = np.exp(own - np.logaddexp(own, other))
         z = (np.log(reached) - self.middle) / self.spread
@@ -149,7 +149,7 @@ class _Law:
         return found
 
     def quantile(self, reached: Floats, quantile: float) -> Floats:
-        """Of the ratio that is left: halves an interval that holds it."""
+        """Return a quantile of the remaining ratio, by bisection of an interval that holds it."""
         target = self._survival(reached) + math.log1p(-quantile)
         low, high = np.zeros(reached.shape), np.full(reached.shape, FIRST_STEP)
         for _ in range(_HALVINGS):

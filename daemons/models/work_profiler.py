@@ -1,15 +1,15 @@
-"""How much CPU a request needs: regression of CPU used on requests answered (apc.txt section 3.1, the work profiler).
+"""The CPU that a request needs: regression of CPU used on requests answered (apc.txt section 3.1, the work profiler).
 
 In every window the CPU used by an application's instances is modelled as
 
     used_mhz = background_mhz x instances + sum over flows of work_mcycles x requests answered per second.
 
 The coefficients are not negative (non-negative least squares) and robust: rows are weighted again and again by Huber's
-function of their residual (Huber, Robust Statistics, 1981, chapter 7; scale by the median absolute deviation), so that
-a window in which something else used the CPU counts little. The background is part of the model only where the data
-tell it from the flows: while the condition number of the columns scaled to length 1 is at most 30, beyond which they
-count as collinear (Belsley, Kuh, Welsch, Regression Diagnostics, 1980); so do flows among each other. Standard errors
-are Huber's for such estimates, half-widths at 95 %.
+function of their residual (Huber, Robust Statistics, 1981, chapter 7; scale by the median absolute deviation). A window
+in which other processes used the CPU therefore counts little. The background is part of the model only if the data
+separate it from the flows: the condition number of the columns scaled to length 1 is at most 30, beyond which they
+count as collinear (Belsley, Kuh, Welsch, Regression Diagnostics, 1980). The same holds for flows among each other.
+Standard errors are Huber's for such estimates, half-widths at 95 %.
 """
 
 from __future__ import annotations
@@ -106,11 +106,12 @@ class WorkEstimate:
 
 
 def estimate(windows: WorkWindows, priors: Mapping[str, float] = NO_PRIORS) -> WorkEstimate:
-    """Work per request of every flow. A flow that had no requests gets NaN, and the others are estimated without it.
+    """Return the work per request of every flow. A flow that had no requests gets NaN, and the others are estimated
+    without it.
 
-    priors: Mcycles of a request as it was declared, > 0, where it was; taken to be off by `COMMON_FRAC` for all flows
-    alike and by `OWN_FRAC` for each (standard deviations), so that it tells what the windows do not: flows that rise
-    and fall together.
+    priors: declared Mcycles of a request, > 0, for flows that have them. Their assumed error is `COMMON_FRAC` for all
+    flows alike and `OWN_FRAC` for each (standard deviations). They separate flows that rise and fall together, which
+    the windows cannot.
     """
     samples = windows.samples
     rates = np.array([sample.served_per_s for sample in samples]).reshape(len(samples), len(windows.flows))
@@ -158,7 +159,7 @@ def _condition(design: Floats) -> float:
 
 
 def _entangled(design: Floats) -> Bools:
-    """Columns that take part in a near collinearity: the others can be told apart all the same."""
+    """Return the columns that take part in a near collinearity: the others can still be separated."""
     columns = design / np.sqrt((design**2).sum(axis=0))
     values, vectors = np.linalg.eigh(columns.T @ columns)
     weak = values <= values[-1] / CONDITION_MAX**2
@@ -183,7 +184,7 @@ def _robust(design: Floats, used: Floats, prior: Floats) -> tuple[Floats, Floats
     rows[:, told] = whiten
 
     def solve(root: Floats, scale: float) -> Floats:
-        """With a row for each prior, weighed against the noise of the windows."""
+        """Solve with a row for each prior, weighted against the noise of the windows."""
         stacked = np.vstack([columns * root[:, np.newaxis], scale * rows])
         solution: Floats = nnls(stacked, np.concatenate([used * root, scale * (whiten @ said)]))[0]
         return solution

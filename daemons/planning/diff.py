@@ -16,7 +16,7 @@ SHUT_OFF_STATES = frozenset({VmState.ENDED, VmState.CRASHED})
 
 
 def diff(observed: ObservedWorkload) -> Diff:
-    """The needs of a workload, in the order of its instances."""
+    """Return the needs of a workload, in the order of its instances."""
     if observed.phase is JobPhase.RUNNING:
         return _toward_running(observed)
     if observed.phase is JobPhase.SUSPENDED:
@@ -42,12 +42,12 @@ def _removal(observed: ObservedWorkload, instance: ObservedInstance, copy: VmCop
 
 
 def live_copy(observed: ObservedWorkload, instance: ObservedInstance) -> VmCopy | None:
-    """The live VM that counts: of this attempt, the newest generation."""
+    """Return the live VM that counts: of this attempt, the newest generation."""
     return _newest(observed, instance, live=True)
 
 
 def image_copy(observed: ObservedWorkload, instance: ObservedInstance) -> VmCopy | None:
-    """The saved image that counts: of this attempt, the newest generation."""
+    """Return the saved image that counts: of this attempt, the newest generation."""
     return _newest(observed, instance, live=False)
 
 
@@ -100,7 +100,7 @@ def _toward_suspended(observed: ObservedWorkload) -> Diff:
 
 
 def _toward_forgotten(observed: ObservedWorkload) -> Diff:
-    """Live VMs are let go as they are, once nothing older of them is left, and adopted ones that are shut off. Their
+    """Release live VMs unchanged, once no older copies of them are left, and adopted ones that are shut off. Their
     newest image is never discarded."""
     needs: list[PlannedAction] = []
     for instance in observed.instances:
@@ -163,7 +163,7 @@ def _start(observed: ObservedWorkload, instance: ObservedInstance, gang: bool) -
 
 
 def _adopt(observed: ObservedWorkload, instance: ObservedInstance) -> PlannedAction:
-    """It takes no room: it is there and counted already."""
+    """Return the action that adopts the instance. It needs no capacity: the VM already exists and is counted."""
     return PlannedAction(
         ActionKind.ADOPT, observed.name, instance.vm, node=instance.want_node, set_mhz=instance.want_mhz
     )

@@ -11,9 +11,9 @@ from shared.values.vms import VmState
 
 @dataclass(frozen=True, slots=True)
 class VmCopy:
-    """A VM or image as its node last told. `usable`: the node is up and orders may be sent to it. `held_mib`: memory
-    that an image holds there, where it is frozen. `definition`: digest of that of an adopted VM ("": not known).
-    `stale`: an image beside disks that the VM has run without since."""
+    """A VM or image as last reported by its node. `usable`: the node is up and orders may be sent to it. `held_mib`:
+    memory that an image holds there, where it is frozen. `definition`: digest of the definition of an adopted VM ("":
+    unknown). `stale`: an image with disks that the VM has used since without the image."""
 
     node: str
     state: VmState
@@ -28,10 +28,9 @@ class VmCopy:
 
 @dataclass(frozen=True, slots=True)
 class ObservedInstance:
-    """One instance. `busy`: an operation is under way. `unknown`: it may be on a node
-    of which nothing is known, or whose word on it has not come yet. `issued`: a START of this attempt was sent.
-    `adopted`: it was not started by us; what takes the place of its START is to adopt it where it is. `definition`:
-    digest of the definition that is in the store, of an adopted VM."""
+    """One instance. `busy`: an operation is in progress. `unknown`: it may be on a node whose state is unknown, or that
+    has not reported yet. `issued`: a START of this attempt was sent. `adopted`: the VM was started externally; it is
+    adopted where it is instead of a START. `definition`: digest of the definition in the store, for an adopted VM."""
 
     vm: str
     want_node: str
@@ -100,9 +99,9 @@ class Diff:
 
 @dataclass(slots=True)
 class Headroom:
-    """Live totals of one node while waves are put together (mutable scratch, made anew for each use).
+    """Live totals of one node while waves are composed (mutable scratch, created for each use).
 
-    `actions` and `migrations` count what is under way.
+    `actions` and `migrations` count operations in progress.
     """
 
     memory_mib: float
@@ -113,7 +112,7 @@ class Headroom:
 
 @dataclass(frozen=True, slots=True)
 class Ceilings:
-    """Most actions and migrations under way per node and in total; 0 means no limit."""
+    """The maximum number of actions and migrations in progress, per node and in total; 0 means no limit."""
 
     actions_per_node: int = 0
     migrations_per_node: int = 0

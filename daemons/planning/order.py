@@ -30,11 +30,11 @@ RANK = {
 
 
 def wave(
-    needs: Iterable[PlannedAction], rooms: Mapping[str, Headroom], ceilings: Ceilings, under_way: Headroom
+    needs: Iterable[PlannedAction], rooms: Mapping[str, Headroom], ceilings: Ceilings, in_progress: Headroom
 ) -> Wave:
     """Choose the needs that may be sent together now.
 
-    `rooms` (by node) and `under_way` (its counters are the totals) are scratch: what is chosen is taken from them.
+    `rooms` (by node) and `in_progress` (its counters are the totals) are scratch: what is chosen is taken from them.
     Starts and resumes of one workload are chosen all or none as far as room goes. Order: what frees room first, then
     as given.
     """
@@ -44,8 +44,8 @@ def wave(
             result.blocked += group
             continue
         for need in group:
-            if _within_limits(need, rooms, ceilings, under_way):
-                _take(need, rooms, under_way)
+            if _within_limits(need, rooms, ceilings, in_progress):
+                _take(need, rooms, in_progress)
                 result.chosen.append(need)
             else:
                 result.blocked.append(need)
@@ -53,7 +53,7 @@ def wave(
 
 
 def _groups(needs: Iterable[PlannedAction]) -> list[list[PlannedAction]]:
-    """One group per need, but one per workload for its starts and resumes; ranked, otherwise in order."""
+    """Return one group per need, but one per workload for its starts and resumes; ranked, otherwise in order."""
     ranked = sorted(needs, key=lambda need: (RANK[need.kind], need.kind is ActionKind.SET_CPU and need.cpu_mhz > 0))
     groups: list[list[PlannedAction]] = []
     gangs: dict[str, list[PlannedAction]] = {}
@@ -86,11 +86,13 @@ def _has_room(room: Headroom | None, memory_mib: float, cpu_mhz: float) -> bool:
     return enough_memory and (cpu_mhz <= 0 or cpu_mhz * (1.0 - ROOM_TOLERANCE) <= room.cpu_mhz)
 
 
-def _within_limits(need: PlannedAction, rooms: Mapping[str, Headroom], ceilings: Ceilings, under_way: Headroom) -> bool:
+def _within_limits(
+    need: PlannedAction, rooms: Mapping[str, Headroom], ceilings: Ceilings, in_progress: Headroom
+) -> bool:
     migrating = need.kind is ActionKind.MIGRATE
-    if _full(under_way.actions, ceilings.actions_total):
+    if _full(in_progress.actions, ceilings.actions_total):
         return False
-    if migrating and _full(under_way.migrations, ceilings.migrations_total):
+    if migrating and _full(in_progress.migrations, ceilings.migrations_total):
         return False
     for name in (need.node, need.to_node):
         room = rooms.get(name)
@@ -107,10 +109,10 @@ def _full(count: int, ceiling: int) -> bool:
     return ceiling > 0 and count >= ceiling
 
 
-def _take(need: PlannedAction, rooms: Mapping[str, Headroom], under_way: Headroom) -> None:
+def _take(need: PlannedAction, rooms: Mapping[str, Headroom], in_progress: Headroom) -> None:
     migrating = need.kind is ActionKind.MIGRATE
-    under_way.actions += 1
-    under_way.migrations += migrating
+    in_progress.actions += 1
+    in_progress.migrations += migrating
     target = rooms.get(need.target)
     if target is not None:
         target.memory_mib -= need.memory_mib
@@ -123,9 +125,10 @@ def _take(need: PlannedAction, rooms: Mapping[str, Headroom], under_way: Headroo
 
 
 def cycle(blocked: Iterable[PlannedAction]) -> PlannedAction | None:
-    """The migration to replace by a suspend so that a cycle of migrations can go on: the one with the least memory.
+    """Return the migration to replace by a suspend so that a cycle of migrations can continue: the one with the least
+    memory.
 
-    An edge leads from the node that a blocked migration leaves to the one it waits for. None when there is no cycle, or
+    An edge leads from the node that a blocked migration leaves to the one it waits for. None if there is no cycle, or
     none with a VM that may be suspended.
     """
     moves = sorted(
@@ -154,17 +157,17 @@ def _reaches(onward: Mapping[str, set[str]], start: str, end: str) -> bool:
 
 
 def suspension(need: PlannedAction) -> PlannedAction:
-    """The suspend that stands in for a migration caught in a cycle; the resume follows as a need of its own."""
+    """Return the suspend that replaces a migration in a cycle; the resume follows as a separate need."""
     return PlannedAction(ActionKind.SUSPEND, need.workload, need.vm, node=need.node, expects=need.expects)
 
 
 def plan(
     needs: Iterable[PlannedAction], rooms: Mapping[str, Headroom], holdings: Mapping[str, Headroom], ceilings: Ceilings
 ) -> Plan:
-    """All needs in waves, assuming that every step succeeds.
+    """Put all needs into waves, assuming that every step succeeds.
 
-    `holdings` tells by VM what it holds on its node now (memory, CPU): freed when it is stopped, suspended or has
-    moved. Both are scratch. What never finds room comes back in `blocked`.
+    `holdings` maps each VM to the memory and CPU that it holds on its node now: freed when it is stopped, suspended or
+    has moved. Both are scratch. Needs for which there is never capacity are returned in `blocked`.
     """
     steps: list[Step] = []
     left = list(needs)

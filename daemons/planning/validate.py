@@ -19,15 +19,15 @@ class NodeNow:
 
 
 def validate(action: Action, node: NodeNow, target: NodeNow | None, now_s: float) -> str:
-    """Why the action must not be sent now ("" when it may).
+    """Explain why the action must not be sent now ("": it may).
 
-    The ledger already holds what the action claims, so a negative room means that the world has changed since it was
-    planned. `target` is the receiving node of a migration, else None.
+    The ledger already includes the action's claims: a negative capacity means that the state has changed since
+    planning. `target` is the receiving node of a migration, else None.
     """
     if not node.usable:
         return "its node is not usable"
     if node.boot_id != action.boot_id:
-        return "its node has started anew"
+        return "its node has rebooted"
     if now_s > action.expires_at_s:
         return "it has expired"
     receiving = target if action.kind is ActionKind.MIGRATE else node

@@ -72,17 +72,17 @@ PAGES: tuple[ModuleType, ...] = (
 
 
 TITLES = {
-    400: "That cannot be read",
+    400: "Bad request",
     401: "Log in first",
     403: "Not allowed",
-    404: "There is no such page",
-    405: "That cannot be done here",
-    503: "At the moment that cannot be shown",
+    404: "Page not found",
+    405: "Method not allowed",
+    503: "Temporarily unavailable",
 }
 
 
 def app(portal: Portal, pages: tuple[ModuleType, ...] = PAGES) -> Starlette:
-    """The portal as an ASGI application."""
+    """Return the portal as an ASGI application."""
     routes: list[Any] = [Mount("/static", _Static(directory=HERE / "static"), name="static")]
     for module in pages:
         routes += [_behind_guard(route) for route in module.ROUTES]
@@ -95,7 +95,7 @@ def app(portal: Portal, pages: tuple[ModuleType, ...] = PAGES) -> Starlette:
 
 
 class _Guarded(Starlette):
-    """An application with the guard outside everything, the page that tells of a defect included."""
+    """An application with the guard outside everything, including the page that reports a defect."""
 
     def __init__(self, whole: Portal, **named: Any) -> None:
         self._whole = whole
@@ -142,30 +142,30 @@ def _said(request: Request, status: int, title: str, detail: str) -> Response:
 
 async def _refused_by_us(request: Request, error: HTTPException) -> Response:
     detail = error.detail if error.status_code in (400, 403) or error.detail.endswith(".") else ""
-    return _said(request, error.status_code, TITLES.get(error.status_code, "That did not work"), detail)
+    return _said(request, error.status_code, TITLES.get(error.status_code, "Request failed"), detail)
 
 
 async def _refused(request: Request, error: Refused) -> Response:
-    return _said(request, status_of(error), "The controller refused that", error.detail or error.code)
+    return _said(request, status_of(error), "Refused by the controller", error.detail or error.code)
 
 
 async def _unreachable(request: Request, error: Unreachable) -> Response:
-    return _said(request, 503, TITLES[503], f"Nobody answers: {error.why}. This page comes back by itself.")
+    return _said(request, 503, TITLES[503], f"Controller unreachable: {error.why}. Reload the page later.")
 
 
 async def _store_away(request: Request, error: StoreUnavailable) -> Response:
-    get_logger("portal").error("the store does not answer", error=str(error))
-    return _said(request, 503, TITLES[503], "The store does not answer. What is shown live is on the other pages.")
+    get_logger("portal").error("store unavailable", error=str(error))
+    return _said(request, 503, TITLES[503], "The store is unavailable. Pages with live data still work.")
 
 
 async def _too_large(request: Request, error: TooLarge) -> Response:
-    answer = _said(request, 413, "That is too large", str(error))
+    answer = _said(request, 413, "Too large", str(error))
     answer.headers["connection"] = "close"  # the rest is not read
     return answer
 
 
 async def _too_slow(request: Request, _: TooSlow) -> Response:
-    return _said(request, 408, "That took too long", "The request did not arrive in time.")
+    return _said(request, 408, "Request timed out", "The request did not arrive in time.")
 
 
 async def _gone(_request: Request, _: ClientDisconnect) -> Response:
@@ -176,7 +176,7 @@ async def _defect(request: Request, error: Exception) -> Response:
     if getattr(request.state, "gave_up", False):
         return Response(status_code=408)  # nobody is there to see it
     get_logger("portal").error("defect", route=route_of(request), error=type(error).__name__, exc_info=error)
-    return _said(request, 500, "A defect", "The page could not be made; the portal's log says why.")
+    return _said(request, 500, "Internal error", "The page could not be generated. The portal's log has the details.")
 
 
 WRONG: dict[Any, Callable[[Request, Any], Awaitable[Response]]] = {

@@ -1,7 +1,7 @@
-"""What the pages are made with: who asks, what they may, how they answer.
+"""The context of the pages: who sent the request, what they may do, and how pages answer.
 
-A handler is `async def x(request: Request) -> Response`. `app.py` puts `guarded` around each: without a session it is
-not reached (unless marked `for_everybody`), and what changes something is reached only from a form of ours.
+A handler is `async def x(request: Request) -> Response`. `app.py` wraps each in `guarded`. Without a session it is not
+reached (unless marked `for_everybody`), and a change is accepted only from one of the portal's forms.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ STATUS = {
 }
 LOGIN = "/login"
 SECOND_FACTOR = "/account/second-factor"
-TOO_OLD = "The form is too old: go back, load the page again and repeat what you did."
+TOO_OLD = "The form has expired. Go back, reload the page and try again."
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,19 +100,19 @@ MENU = (
 
 
 def portal(request: Request) -> Portal:
-    """What the page is part of."""
+    """Return the portal that the page belongs to."""
     found: Portal = request.app.state.portal
     return found
 
 
 def session(request: Request) -> Session | None:
-    """Who is logged in; None on pages for everybody."""
+    """Return the session of the request; None on pages for everybody."""
     found: Session | None = getattr(request.state, "session", None)
     return found
 
 
 def account(request: Request) -> Account:
-    """Who asks."""
+    """Return the account of the request."""
     found = session(request)
     if found is None:
         raise HTTPException(401)
@@ -120,13 +120,14 @@ def account(request: Request) -> Account:
 
 
 def route_of(request: Request) -> str:
-    """The page of a request as it is declared, such as "/link/{word}": what stands there is no matter for a log."""
+    """Return the route of a request as it is declared, such as "/link/{word}": its actual values must not appear in a
+    log."""
     routes = (each for each in request.app.routes if isinstance(each, Route))
     return next((each.path for each in routes if each.matches(request.scope)[0] is Match.FULL), "")
 
 
 def address(request: Request) -> str:
-    """Where the request came from."""
+    """Return the address that the request came from."""
     return str(getattr(request.state, "address", ""))
 
 
@@ -137,7 +138,7 @@ def for_everybody(handler: Handler) -> Handler:
 
 
 def before_second_factor(handler: Handler) -> Handler:
-    """Mark a handler that is reached by who must have a second factor and has none yet."""
+    """Mark a handler that an account may use before it has set up its required second factor."""
     handler.before_second_factor = True  # type: ignore[attr-defined]
     return handler
 
@@ -172,7 +173,7 @@ def require(*roles: Role) -> Callable[[Handler], Handler]:
 
 
 def guarded(handler: Handler) -> Handler:
-    """The handler behind the login and the check of forms."""
+    """Wrap the handler with the login and the check of forms."""
     everybody = getattr(handler, "for_everybody", False)
     early = everybody or getattr(handler, "before_second_factor", False)
     harmless = getattr(handler, "while_read_only", False)
@@ -198,7 +199,7 @@ def guarded(handler: Handler) -> Handler:
         try:
             await check_form(request)
             if portal(request).settings.read_only and not harmless:
-                return page(request, "refused.html", 403, title="Read-only", detail="This portal changes nothing.")
+                return page(request, "refused.html", 403, title="Read-only", detail="This portal is read-only.")
             return await handler(request)
         finally:
             if hasattr(request.state, "form"):
@@ -215,7 +216,7 @@ def _to_login(request: Request) -> Response:
 
 
 def inside(path: str) -> str:
-    """A path of the portal that may be gone to; "/" for anything else."""
+    """Return the path if it is a safe redirect within the portal; "/" for anything else."""
     good = path.startswith("/") and not path.startswith(("//", "/\\")) and path.isprintable() and "\\" not in path
     return path if good else "/"
 
@@ -224,7 +225,7 @@ def inside(path: str) -> str:
 
 
 def csrf(request: Request) -> str:
-    """What the hidden field `csrf` of each form on this page must hold."""
+    """Return the required value of the hidden field `csrf` in each form of this page."""
     found = session(request)
     return found.csrf if found is not None else form_word(request.cookies.get(FORM_COOKIE, "none"))
 
@@ -246,15 +247,15 @@ async def check_form(request: Request) -> None:
 
 
 async def form(request: Request) -> FormData:
-    """What was posted; what is large is taken apart beside the event loop. Raises 400 for what is no form, or is in
-    another encoding than ours: texts from odd ones cannot be encoded again."""
+    """Return the posted form; a large one is parsed outside the event loop. Raises 400 if it is not a form, or not in
+    UTF-8: texts from odd encodings cannot be encoded again."""
     if hasattr(request.state, "form"):
         found: FormData = request.state.form
         return found
     kind, named = parse_options_header(request.headers.get("content-type", ""))
     known = kind in (b"application/x-www-form-urlencoded", b"multipart/form-data")
     if not known or named.get(b"charset", b"utf-8").lower() != b"utf-8":
-        raise HTTPException(400, "What was sent is not a form.")
+        raise HTTPException(400, "The request is not a form.")
     body = await request.body()
     if len(body) <= OPEN_BYTES_MAX:
         made = await _taken_apart(request.scope, body)
@@ -265,7 +266,7 @@ async def form(request: Request) -> FormData:
 
 
 def _taken_apart_here(scope: Scope, body: bytes) -> FormData:
-    """In a thread."""
+    """Parse the form in a thread."""
     return asyncio.run(_taken_apart(scope, body))
 
 
@@ -283,11 +284,11 @@ class Form:
     fields: Mapping[str, str]
 
     def text(self, name: str, default: str = "") -> str:
-        """A field; `default` where it is missing or empty."""
+        """Return a field; `default` if it is missing or empty."""
         return self.fields.get(name, "").strip() or default
 
     def number(self, name: str, default: float | None = None) -> float | None:
-        """A field as a number, `default` where it is missing or empty. Raises `InvalidValue`."""
+        """Return a field as a number, `default` if it is missing or empty. Raises `InvalidValue`."""
         text = self.text(name)
         if not text:
             return default
@@ -297,7 +298,7 @@ class Form:
             raise InvalidValue(name, text[:60], "a number") from error
 
     def whole(self, name: str, default: int | None = None) -> int | None:
-        """A field as a whole number, `default` where it is missing or empty. Raises `InvalidValue`."""
+        """Return a field as a whole number, `default` if it is missing or empty. Raises `InvalidValue`."""
         text = self.text(name)
         if not text:
             return default
@@ -310,21 +311,24 @@ class Form:
         """Refuse what cannot be taken back unless `typed` is the name of the `what`, letter by letter. Raises
         `InvalidInput`."""
         if self.text("typed") != name:
-            raise InvalidInput(Problem("typed", f"is not the {what}'s name", f"{name}, to show that you mean it"))
+            raise InvalidInput(Problem("typed", f"is not the name of the {what}", f"{name}, as confirmation"))
 
 
 async def parsed(request: Request, call: Callable[..., T], *values: Any) -> T:
-    """What `call`, a function of a module, makes of a text that somebody sent, in a process that is killed when it
-    takes too long; one at a time for an account. Raises what it raises, and `InvalidInput` for what is given up."""
+    """Return the result of `call`, a function of a module, for a text from a user. It runs in a process that is killed
+    when it takes too long; one at a time for an account. Raises its errors, and `InvalidInput` for a call that is given
+    up."""
     try:
         return await portal(request).texts.do(account(request).name, call, *values)
     except NotUnderstood as error:
-        what = f"was not understood {error}"
-        raise InvalidInput(Problem("text", what, "a simpler one, or the same when less is under way")) from error
+        what = f"could not be parsed {error}"
+        raise InvalidInput(
+            Problem("text", what, "a simpler text, or another attempt when the portal is less busy")
+        ) from error
 
 
 async def fields(request: Request) -> Form:
-    """The text fields of what was posted; of several of one name the last. Files are left out: see `form`."""
+    """Return the posted text fields; the last of several with one name. Files are left out: see `form`."""
     posted = await form(request)
     return Form({name: value for name, value in posted.items() if isinstance(value, str)})
 
@@ -333,7 +337,7 @@ async def fields(request: Request) -> Form:
 
 
 def page(request: Request, template: str, status: int = 200, /, **data: Any) -> Response:
-    """A template, rendered with `data` and with what `base.html` needs."""
+    """Return a template, rendered with `data` and with the values that `base.html` requires."""
     answer = portal(request).templates.TemplateResponse(request, template, frame(request) | data, status)
     if FLASH_COOKIE in request.cookies:
         answer.delete_cookie(FLASH_COOKIE, path="/", secure=True, httponly=True, samesite="lax")
@@ -341,8 +345,8 @@ def page(request: Request, template: str, status: int = 200, /, **data: Any) -> 
 
 
 def frame(request: Request) -> dict[str, Any]:
-    """What every template is given: `me`, `csrf`, `menu`, `must_enrol`, `here`, `trouble`, `said`, `read_only`,
-    `asked`, `now_s`."""
+    """Return the values that every template gets: `me`, `csrf`, `menu`, `must_enrol`, `here`, `trouble`, `said`,
+    `read_only`, `asked`, `now_s`."""
     whole = portal(request)
     found = session(request)
     me = found.account if found is not None else None
@@ -367,7 +371,7 @@ def frame(request: Request) -> dict[str, Any]:
 
 FLASHES = {
     "done": "Done.",
-    "sent": "Sent: the controller carries it out.",
+    "sent": "Sent to the controller.",
     "saved": "Saved.",
     "logged-out": "You are logged out.",
 }
@@ -381,7 +385,8 @@ def go(url: str, said: str = "done") -> Response:
 
 
 async def ask(request: Request, asked: BusRequest, why: str = "") -> Any:
-    """Ask the controller for whoever is logged in; the data of its answer. Raises `Refused` and `Unreachable`."""
+    """Send a request to the controller for the logged-in account; return the data of its answer. Raises `Refused` and
+    `Unreachable`."""
     whole = portal(request)
     try:
         return await whole.controller_client.ask(account(request).sender, asked, why[:WHY_LENGTH_MAX])
@@ -390,7 +395,7 @@ async def ask(request: Request, asked: BusRequest, why: str = "") -> Any:
 
 
 def status_of(error: Refused) -> int:
-    """The status of a page that tells of a refusal: what there is not, or may not be seen, is not found."""
+    """Return the HTTP status for a refusal: anything that does not exist, or may not be seen, is not found."""
     return STATUS.get(error.code, 404 if error.code.startswith(("unknown-", "no-such-")) else 409)
 
 
@@ -404,7 +409,7 @@ async def act(
     """Carry out what a form asks for, with its field `why`, then redirect to `done_url`.
 
     `asked` may be made from the form: what is wrong with that (`InvalidInput`, `InvalidValue`), and what the controller
-    says when it refuses, is shown in words with status 422 or 409 (403 for what is not allowed, 503 when nobody
+    says when it refuses, is shown in words with status 422 or 409 (403 for what is not allowed, 503 when no controller
     answers): by `again(problems, status)` beside the form where that is given, else on a page of its own.
     """
     filled = await fields(request)
@@ -417,7 +422,7 @@ async def act(
         problems, status = [error.detail or error.code], status_of(error)
     except Unreachable as error:
         problems, status = (
-            [f"Nobody answers: {error.why}. It may still be carried out; look before you repeat it."],
+            [f"Controller unreachable: {error.why}. It may still be carried out. Check before you repeat it."],
             503,
         )
     else:
@@ -425,13 +430,13 @@ async def act(
     if again is not None:
         try:
             return await again(problems, status)
-        except HTTPException as error:  # what the form was about is gone itself: that is said beside what was refused
+        except HTTPException as error:  # the subject of the form no longer exists: both problems are shown
             problems = [*problems, error.detail]
     return page(request, "refused.html", status, title="Not done", problems=problems, back=inside(done_url))
 
 
 def problems_of(error: InvalidInput | InvalidValue) -> list[str]:
-    """Each thing that is wrong, in words."""
+    """Return each problem in words."""
     return listed(error.problems) if isinstance(error, InvalidInput) else [str(error)]
 
 
@@ -450,7 +455,7 @@ async def read(request: Request, look: Callable[[Reading], T]) -> T:
 
 
 async def read_aside(request: Request, look: Callable[..., T], *values: Any) -> T:
-    """`look(url, *values)`, a function of a module that takes long, in a process of its own. Raises as `read`, and
+    """Run `look(url, *values)`, a slow function of a module, in a process of its own. Raises as `read`, and
     `TooBusy`."""
     whole, history = portal(request), _history(request)
     with _as_unavailable():
@@ -460,13 +465,13 @@ async def read_aside(request: Request, look: Callable[..., T], *values: Any) -> 
 def _history(request: Request) -> Reading:
     found = portal(request).reading
     if found is None:
-        raise HTTPException(404, "This portal has no history: history.url is not configured.")
+        raise HTTPException(404, "No history is configured (history.url).")
     return found
 
 
 @contextmanager
 def _as_unavailable() -> Iterator[None]:
-    """Nobody has led yet, or the controller is newer than the portal, or older."""
+    """Raise `StoreUnavailable` if there has been no leader yet, or the controller is newer or older than the portal."""
     try:
         yield
     except InvalidInput as error:
@@ -475,7 +480,7 @@ def _as_unavailable() -> Iterator[None]:
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What the pages are told of the configuration. `read_only`: nothing of the cluster is changed. `readers_max`: how
+    """The part of the configuration that pages use. `read_only`: nothing in the cluster is changed. `readers_max`: how
     many browsers may listen for changes. `public_url`: where browsers reach the portal, without a slash at the end."""
 
     public_url: str = "https://localhost"
@@ -485,7 +490,7 @@ class Settings:
 
 @cache
 def page_templates() -> Jinja2Templates:
-    """The templates, which are compiled once: everything is escaped, and a name that is missing is an error."""
+    """Return the templates, which are compiled once: everything is escaped, and a missing name is an error."""
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(HERE / "templates"),
         autoescape=True,

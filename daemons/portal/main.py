@@ -1,4 +1,4 @@
-"""The portal as a process: `trimtab-portal` serves the pages; `trimtab-portal account` makes and mends accounts."""
+"""The portal as a process: `trimtab-portal` serves the pages; `trimtab-portal account` creates and repairs accounts."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from concurrent.futures.process import BrokenProcessPool
 from contextlib import suppress
 from pathlib import Path
 
+from daemons.config.portal import PortalConfig, SecondFactor
 from daemons.portal.app import app
 from daemons.portal.auth.account_command import account_command
 from daemons.portal.auth.authentication import Authentication, SignOn
@@ -20,7 +21,7 @@ from daemons.portal.auth.schema import Base
 from daemons.portal.client.amqp_client import AmqpClient
 from daemons.portal.client.controller_client import PORTAL
 from daemons.portal.client.view_cache import ViewCache
-from daemons.portal.config import PortalConfig, SecondFactor, host_of, origin_of, problems_of
+from daemons.portal.config import host_of, origin_of, problems_of
 from daemons.portal.context import Portal, Settings
 from daemons.portal.forms.texts import NotUnderstood
 from daemons.portal.http.limits import AddressLimits, Bounds
@@ -68,12 +69,13 @@ def check(config: PortalConfig) -> None:
         raise InvalidInput(*dict.fromkeys(wrong))
     if config.metrics.listen and not is_local(config.metrics.listen):
         print(
-            f"metrics.listen is {config.metrics.listen}: whoever reaches it reads it, without account", file=sys.stderr
+            f"metrics.listen is {config.metrics.listen}: anyone who reaches it can read the metrics without an account",
+            file=sys.stderr,
         )
 
 
 def user_of(config: PortalConfig) -> str:
-    """The portal's user at the broker. Raises InvalidInput for one that is no portal's."""
+    """Return the portal's user at the broker. Raises InvalidInput for a user that is not a portal's."""
     user = startup.bus_user(config.bus.url)
     if user and not user.startswith(topology.PORTAL_USER_PREFIX):
         raise InvalidInput(Problem("bus.url", f"names the user {user!r}", f"a user {PORTAL}.NAME"))
@@ -92,7 +94,7 @@ def rules_of(config: PortalConfig) -> Rules:
 
 
 def authentication_of(config: PortalConfig, base: Base, clock: SystemClock) -> Authentication:
-    """Who may come in."""
+    """Build the authentication from the configuration."""
     secret = secret_of("proxy.sign_on_file", config.proxy.sign_on_file) if config.proxy.sign_on_file else ""
     return Authentication(
         base,
@@ -108,8 +110,8 @@ def authentication_of(config: PortalConfig, base: Base, clock: SystemClock) -> A
 
 
 def runs_of(config: PortalConfig, clock: SystemClock) -> Runs | None:
-    """The what-ifs; None where there is no history to run again. Raises PermanentError for a folder that cannot be
-    made."""
+    """Return the what-ifs; None if there is no history to run again. Raises PermanentError for a folder that cannot be
+    created."""
     if not config.history.url:
         return None
     what_if = config.what_if
@@ -195,7 +197,7 @@ class Process:
 
     async def _warm(self) -> None:
         """Have what reports and drawing need read before somebody waits for it; that takes seconds."""
-        with suppress(BrokenProcessPool):  # told to whoever wants a report
+        with suppress(BrokenProcessPool):  # the request for a report fails with it
             if self._reading is not None:
                 await self._portal.spans.do(check_zone, "UTC")
         with suppress(NotUnderstood):
@@ -203,12 +205,12 @@ class Process:
         await self._portal.pictures.warm()
 
     def stop(self) -> None:
-        """End: new connections are turned away, answers under way go on for a moment."""
+        """Stop: new connections are refused, answers in progress continue for a moment."""
         self._notifier.stopping()
         self._server.should_exit = True
 
     def _end(self, error: BaseException) -> None:
-        """The bus has died of a defect: the supervisor is to start the process again."""
+        """Handle a defect that ended the bus thread: the supervisor restarts the process."""
         get_logger("portal").error("the thread of the bus has died", error=type(error).__name__)
         self._status = startup.DEFECT
         self.stop()
@@ -224,13 +226,13 @@ class Process:
                 get_logger("reload").error("certificate not reloaded", problems=[str(it) for it in error.problems])
 
     async def _tend(self) -> None:
-        """Tell the supervisor that the loop runs, and how things stand."""
+        """Report to the supervisor that the loop runs, and the state."""
         every_s = min(self._notifier.watchdog_s or STATUS_S, STATUS_S)
         counting: asyncio.Task[None] | None = None
         while True:
             broker = "connected to the broker" if self._amqp_client.is_connected else "no connection to the broker"
             self._notifier.watchdog()
-            self._notifier.status(f"{broker}, {self._portal.readers} browsers listen for changes")
+            self._notifier.status(f"{broker}, {self._portal.readers} browsers follow changes")
             if counting is None or counting.done():  # a store that hangs does not keep the supervisor waiting
                 counting = asyncio.create_task(self._count())
             await asyncio.sleep(every_s)
@@ -271,7 +273,7 @@ DAEMON = startup.Daemon("trimtab-portal", PortalConfig, DEFAULT_CONFIG, _run, ch
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The `trimtab-portal` command; returns its exit status."""
+    """Run the `trimtab-portal` command; return its exit status."""
     given = sys.argv[1:] if arguments is None else list(arguments)
     if given[:1] == ["account"]:
         return account_command(given[1:])

@@ -1,7 +1,7 @@
-"""What the portal counts of itself: requests by route, what the controller answers it, who is there.
+"""The portal's metrics about itself: requests by route, answers of the controller, and sessions.
 
-Put `Metered` around the application and `MeteredClient` around the controller client, and serve what
-`PortalMeter.families` tells (`shared.metrics.exposition.MetricsServer` and `registry_of`).
+Put `Metered` around the application and `MeteredClient` around the controller client, and serve the result of
+`PortalMeter.families` (`shared.metrics.exposition.MetricsServer` and `registry_of`).
 """
 
 from __future__ import annotations
@@ -44,14 +44,14 @@ FIRST_BYTE = Metric(
     (0.005, 0.01, 0.025, 0.05, 0.1, 0.2, 0.3, 0.5, 1.0, 2.5, 10.0),
 )
 ASKED = Metric(
-    "trimtab_portal_desk_total",
+    "trimtab_portal_queries_total",
     MetricKind.COUNTER,
     "requests",
     "What was asked of the controller: views or requests, answered, refused, or nobody answered.",
     ("what", "outcome"),
 )
 ASKED_TIME = Metric(
-    "trimtab_portal_desk_seconds",
+    "trimtab_portal_query_seconds",
     MetricKind.HISTOGRAM,
     "seconds",
     "How long the controller took to answer.",
@@ -103,7 +103,7 @@ class PortalMeter:
         self._answers: bool | None = None
 
     def request(self, method: str, route: str, status: int) -> None:
-        """A request has been answered, or its answer has begun."""
+        """Count a request that was answered, or whose answer has begun."""
         self.book.add(REQUESTS, 1.0, method if method in METHODS else "other", route, f"{status}")
         if status == DEFECT:
             self.book.add(DEFECTS, 1.0)
@@ -113,11 +113,11 @@ class PortalMeter:
         self.book.add(REFUSALS, 1.0, what)
 
     def first_byte(self, route: str, took_s: float) -> None:
-        """The first byte of an answer has gone out."""
+        """Record the time to the first byte of an answer."""
         self.book.observe(FIRST_BYTE, took_s, route)
 
     def asked(self, what: str, outcome: str, took_s: float, now_s: float) -> None:
-        """The controller was asked."""
+        """Count a request to the controller."""
         self.book.add(ASKED, 1.0, what, outcome)
         self._answers = outcome != "unreachable"
         if self._answers:
@@ -125,7 +125,7 @@ class PortalMeter:
             self._answered_s = now_s
 
     def families(self) -> tuple[Family, ...]:
-        """How everything stands."""
+        """Return the current values of all families."""
         scrape, sessions = Scrape(), self._sessions()
         scrape.put(BUILD, 1.0, "portal", self._version)
         scrape.put(READERS, float(self._readers()))
@@ -170,15 +170,15 @@ class MeteredClient:
         return self._controller_client.own
 
     def now_s(self) -> float:
-        """As the controller client says."""
+        """Return the controller client's time."""
         return self._controller_client.now_s()
 
     def new_id(self) -> str:
-        """As the controller client says."""
+        """Return an id from the controller client."""
         return self._controller_client.new_id()
 
     async def view(self, account: str, what: str, subject: str = "", limit: int = 1000) -> dict[str, Any]:
-        """As the controller client does."""
+        """Return a view through the controller client, and count it."""
         begun_s = self._meter.monotonic_s()
         try:
             found = await self._controller_client.view(account, what, subject, limit)
@@ -189,7 +189,7 @@ class MeteredClient:
         return found
 
     async def ask(self, account: str, request: Request, why: str = "") -> Any:
-        """As the controller client does."""
+        """Send a request through the controller client, and count it."""
         begun_s = self._meter.monotonic_s()
         try:
             answer = await self._controller_client.ask(account, request, why)

@@ -1,4 +1,4 @@
-"""That nobody answers, since when, and why."""
+"""An outage: no controller answers."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Outage:
-    """Nobody answers since `since_s`; `why` in words."""
+    """No controller answers since `since_s` (UTC epoch seconds); `why` in words."""
 
     since_s: float
     why: str

@@ -27,8 +27,9 @@ class TooBusy(TransientError):
 
 
 class ProcessPool:
-    """Does calls in one process, in order, for one event loop. `what` it makes, in words ("drawings"); `niceness`: how
-    far the process gives way to the one that answers. pool: where else, for who has one; it stays open."""
+    """Runs calls in one process, in order, for one event loop. `what` it makes, in words ("drawings"); `niceness`:
+    scheduling priority of the process below the answering one. pool: an existing executor to use instead; it stays
+    open."""
 
     def __init__(self, what: str, niceness: int, pool: Executor | None = None) -> None:
         self._what, self._niceness = what, niceness
@@ -36,9 +37,9 @@ class ProcessPool:
         self.waiting = 0
 
     async def do(self, call: Callable[..., T], *values: Any) -> T:
-        """What a function of a module returns or raises. Raises `TooBusy`."""
+        """Return the result of a function of a module, or raise its error. Raises `TooBusy`."""
         if self.waiting >= WAITING_MAX:
-            raise TooBusy(f"{self.waiting} {self._what} wait already")
+            raise TooBusy(f"{self.waiting} {self._what} are already queued")
         self.waiting += 1
         try:
             return await self._try(call, *values)
@@ -61,13 +62,13 @@ class ProcessPool:
 
 
 def _begin(niceness: int) -> None:
-    """In the process: the one that answers says when it ends."""
+    """Set up the process: the answering process decides when it ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     os.nice(niceness)
 
 
 def _do(call: Callable[..., T], *values: Any) -> T:
-    """In the process: what the first call has imported is there for good."""
+    """Run a call in the process; modules that the first call has imported are kept permanently."""
     try:
         return call(*values)
     finally:

@@ -19,7 +19,7 @@ class Threads:
         self.waiting = 0
 
     async def do(self, call: Callable[..., T], *values: Any) -> T:
-        """What the call returns or raises. It goes on to its end although nobody may wait any more."""
+        """Return the result of the call, or raise its error. The call runs to its end even if nobody waits any more."""
         self.waiting += 1
         try:
             return await asyncio.get_running_loop().run_in_executor(self._pool, partial(call, *values))

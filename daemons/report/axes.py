@@ -98,7 +98,7 @@ def _draw_bars(
 
 
 def _distance(chart: Chart) -> float:
-    """Between two neighbouring bars, in units of the axes."""
+    """Return the distance between two neighbouring bars, in units of the axes."""
     places = sorted({x for series in chart.series if series.style is Style.BAR for x in _xs(chart, series.xs)})
     return min((after - before for before, after in pairwise(places)), default=1.0)
 
@@ -125,7 +125,7 @@ def _ys(ys: Sequence[float | None]) -> list[float]:
 
 
 def _scale(axes: Axes, chart: Chart) -> None:
-    """Before places on y are named, which a new scale would undo."""
+    """Set the scale. Call it before places on y are named, since a new scale would undo that."""
     if chart.scale is Scale.SYMLOG:
         axes.set_yscale("symlog", linthresh=chart.symlog_linear)
     elif chart.scale is Scale.LOG:
@@ -187,7 +187,7 @@ def _legend(axes: Axes, chart: Chart, handles: Sequence[tuple[Any, str]], width_
 
 
 def _legend_below_pt(chart: Chart) -> float:
-    """How far below the axes there is room for it: below what is written there."""
+    """Return how far below the axes the legend fits: below the text there."""
     names = [shown_text(name) for name in chart.x_names] if chart.x is X.CATEGORY else []
     turned = math.sin(math.radians(NAMES_TURNED_DEG)) if _are_turned(names) else 0.0
     longest = max((len(name) for name in names), default=0)

@@ -11,7 +11,7 @@ from daemons.values.text_format import is_known, significant_text, time_text
 from shared.base.errors import InvalidValue
 
 TABLE_ROWS_MAX = 200
-NOTHING = "nothing was recorded"
+NOTHING = "no data"
 
 
 class Style(StrEnum):
@@ -35,7 +35,7 @@ class X(StrEnum):
 
 
 class Scale(StrEnum):
-    """How values of y are laid out; symmetric logarithms bear 0 and negative values."""
+    """The scale of y; symmetric logarithms allow 0 and negative values."""
 
     LINEAR = "linear"
     LOG = "log"
@@ -78,10 +78,9 @@ class Mark:
 
 @dataclass(frozen=True, slots=True)
 class Chart:
-    """A pair of axes. `id`: ASCII letters, digits and '-'. `unit`: of y, in words. x_min, x_max, y_min, y_max: what is
-    shown (None: as the values ask for). symlog_linear: up to here, both ways from 0, symmetric logarithms are linear.
-    zone: in which times are told. `y_names`: places on y and what they are called.
-    """
+    """A pair of axes. `id`: ASCII letters, digits and '-'. `unit`: of y, in words. x_min, x_max, y_min, y_max: the
+    visible range (None: from the values). symlog_linear: up to here, both ways from 0, symmetric logarithms are linear.
+    zone: time zone of displayed times. `y_names`: places on y and their names."""
 
     id: str
     title: str
@@ -112,7 +111,7 @@ Cell = str | int | float | None
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Rows of cells, as many in each as there are columns. None: not known. note: what is to be said of it."""
+    """Rows of cells, as many in each as there are columns. None: unknown. note: a remark on the table."""
 
     id: str
     caption: str
@@ -122,7 +121,7 @@ class Table:
 
 
 def known(values: Iterable[float | None]) -> list[float]:
-    """The finite values."""
+    """Return the finite values."""
     return [value for value in values if is_known(value)]
 
 
@@ -130,8 +129,8 @@ def known(values: Iterable[float | None]) -> list[float]:
 
 
 def thinned(series: Series, points_max: int) -> Series:
-    """A series of at most about `points_max` points (8 or more) that looks the same: of each stretch of x the first,
-    smallest, largest and last value are kept, and a gap that is in it. Bars and spans are left as they are."""
+    """Thin a series to at most about `points_max` points (8 or more) that look the same. In each stretch of x the
+    first, smallest, largest and last value are kept, and a gap in it. Bars and spans are left unchanged."""
     if len(series.xs) <= points_max or series.style in (Style.BAR, Style.SPAN):
         return series
     width = math.ceil(len(series.xs) / max(1, points_max // 5))
@@ -161,17 +160,17 @@ def _kept(series: Series, stretch: range) -> list[int]:
 
 
 def cell_text(cell: Cell) -> str:
-    """A cell for people; what is not known is a dash. Texts are anybody's: see `plain_text`."""
+    """Return a cell's text for people; an unknown value is a dash. Texts come from users: see `plain_text`."""
     return plain_text(cell) if isinstance(cell, str) else significant_text(cell)
 
 
 def plain_text(text: str) -> str:
-    """A text in which what is no sign, such as what terminals and pages obey, is a question mark."""
+    """Replace every non-printable character, such as those that control terminals and pages, with a question mark."""
     return "".join(sign if sign.isprintable() else "?" for sign in text)
 
 
 def in_words(chart: Chart) -> str:
-    """What a chart shows, for who does not see it."""
+    """Describe a chart for readers who cannot see it."""
     if chart.is_empty:
         return f"{chart.title}: {chart.empty}."
     parts = [_series_in_words(series) for series in chart.series]
@@ -182,21 +181,21 @@ def in_words(chart: Chart) -> str:
 def _series_in_words(series: Series) -> str:
     values = known(series.ys)
     if not values:
-        return f"{series.name}: not known"
+        return f"{series.name}: unknown"
     low, high, last = min(values), max(values), values[-1]
     if low == high:
         return f"{series.name}: {significant_text(low)}"
-    return f"{series.name}: from {significant_text(low)} to {significant_text(high)}, at last {significant_text(last)}"
+    return f"{series.name}: from {significant_text(low)} to {significant_text(high)}, last {significant_text(last)}"
 
 
 def data_table(chart: Chart, rows_max: int = TABLE_ROWS_MAX) -> Table:
-    """The values of a chart as a table, one row for each value of x; of more than `rows_max` every so many."""
+    """Return the values of a chart as a table, one row for each value of x; of more than `rows_max` rows, every nth."""
     columns = [dict(zip(series.xs, series.ys, strict=True)) for series in chart.series]
     places = sorted(set().union(*columns))
     step = max(1, math.ceil(len(places) / rows_max))
     rows = tuple((_place(chart, x), *(column.get(x) for column in columns)) for x in places[::step])
-    note = f"Every {step}th of {len(places):,} rows." if step > 1 else ""
-    head = {X.TIME: "time", X.NUMBER: chart.x_label or "x", X.CATEGORY: chart.x_label or "what"}[chart.x]
+    note = f"Showing one in {step} of {len(places):,} rows." if step > 1 else ""
+    head = {X.TIME: "time", X.NUMBER: chart.x_label or "x", X.CATEGORY: chart.x_label or "category"}[chart.x]
     names = tuple(series.name for series in chart.series)
     return Table(f"{chart.id}-data", f"{chart.title} ({chart.unit})", (head, *names), rows, note)
 

@@ -1,4 +1,4 @@
-"""What a cluster did in a span of time, from its history: how well workloads fared, what it cost, what was decided."""
+"""The report on a span of a cluster's history: utilities and goals of workloads, costs, decisions, actions, events."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ TITLE = "Cluster report"
 
 
 def cluster_report(reading: Reading, from_s: float, to_s: float, zone: str = "UTC") -> Report:
-    """The report on the span from `from_s` to `to_s` (UTC seconds since the epoch); times are told in `zone`.
+    """Return the report on the span from `from_s` to `to_s` (UTC seconds since the epoch); times are shown in `zone`.
 
-    Raises `InvalidValue` for a span without time in it and for a zone that is none, and what `Reading` raises.
+    Raises `InvalidValue` for an empty span and for an unknown zone, and the errors of `Reading`.
     """
     if not 0.0 <= from_s < to_s:
         raise InvalidValue("to_s", to_s, f"after from_s = {from_s:g}, which is 0 or above")
@@ -39,7 +39,7 @@ def cluster_report(reading: Reading, from_s: float, to_s: float, zone: str = "UT
 
 
 def report_of(url: str, from_s: float, to_s: float, zone: str) -> Report:
-    """The same from the store of a URL, which is opened for it: for a process of its own."""
+    """Return the same report from the store of a URL, which is opened for it: for a process of its own."""
     with reading(url) as history:
         return cluster_report(history, from_s, to_s, zone)
 
@@ -57,5 +57,5 @@ def _notes(history: History) -> tuple[str, ...]:
     if first_s is None:
         return ("The history is empty.",)
     if first_s > history.from_s:
-        return (f"The history begins at {time_text(first_s, history.zone)}: nothing is known of the time before.",)
+        return (f"The history begins at {time_text(first_s, history.zone)}. There are no data for the time before.",)
     return ()

@@ -29,7 +29,7 @@ _LOCK = threading.Lock()
 
 
 def can_draw() -> bool:
-    """Whether matplotlib is installed."""
+    """Return whether matplotlib is installed."""
     return find_spec("matplotlib") is not None
 
 
@@ -41,12 +41,11 @@ def svg(
     title: str = "",
     columns: int = 1,
 ) -> str:
-    """One or more charts below each other, or in rows of `columns`, as an SVG document without XML declaration.
+    """Draw one or more charts below each other, or in rows of `columns`, as an SVG document without XML declaration.
 
     theme: `light`, `dark`, or `page`: light, with colours that a page's style sheet may replace (`--chart-ink`,
-    `--chart-muted`, `--chart-grid`, `--chart-0` to `--chart-7`). width_px, height_px: of a row.
-    title: above several.
-    Raises ModuleNotFoundError without matplotlib (see `can_draw`), `InvalidValue` for a theme that is none.
+    `--chart-muted`, `--chart-grid`, `--chart-0` to `--chart-7`). width_px, height_px: of a row. title: above several.
+    Raises ModuleNotFoundError without matplotlib (see `can_draw`), `InvalidValue` for an unknown theme.
     """
     panels = _panels(charts)
     chosen = _theme(theme)
@@ -67,7 +66,7 @@ def png(
     title: str = "",
     columns: int = 1,
 ) -> bytes:
-    """The same as a PNG file, which has no description: give it beside the picture (`charts.in_words`)."""
+    """Draw the same as a PNG file, which has no description: put it beside the picture (`charts.in_words`)."""
     panels = _panels(charts)
     chosen = _theme(theme)
     with _drawing(panels[0].id, chosen):
@@ -124,7 +123,7 @@ def _drawing(salt: str, theme: Theme) -> Iterator[None]:
 def _figure(
     panels: Sequence[Chart], theme: Theme, row_px: tuple[int, int], title: str, columns: int, points_per_px: int
 ) -> Any:
-    """row_px: width and height of a row."""
+    """Lay out the figure. row_px: width and height of a row."""
     from matplotlib.figure import Figure
 
     rows = _rows(panels, columns)

@@ -1,7 +1,7 @@
-"""A report as one HTML file that needs nothing else: no script, no other file, light and dark, on paper and on a phone.
+"""A report as one self-contained HTML file: no script, no other file, light and dark, on paper and on a phone.
 
-Everything that comes from the history is text, whatever is in it: the templates escape all that they are given but
-pictures. The content security policy of the file allows its own style sheet, named by its hash, and nothing else.
+Everything from the history is treated as text: the templates escape all values except pictures. The CSP of the file
+allows its own style sheet, named by its hash, and nothing else.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def _part(name: str, *given: object) -> Markup:
 
 @cache
 def _environment() -> jinja2.Environment:
-    """The templates, which are compiled once: everything is escaped, and a name that is missing is an error."""
+    """Return the templates, which are compiled once: everything is escaped, and a missing name is an error."""
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(_TEMPLATES),
         autoescape=True,
@@ -81,12 +81,12 @@ def _environment() -> jinja2.Environment:
 
 
 def _shown(value: object) -> object:
-    """What a template shows: of a text only signs; pictures and parts as they are."""
+    """Return the form of a value in a template: texts with printable characters only; pictures and parts unchanged."""
     return plain_text(value) if isinstance(value, str) and not isinstance(value, Markup) else value
 
 
 def _of_numbers(table: Table) -> list[bool]:
-    """Of each column, whether there is no text in it."""
+    """Return for each column whether it has no text."""
     return [all(not isinstance(row[at], str) for row in table.rows) for at in range(len(table.columns))]
 
 

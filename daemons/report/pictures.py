@@ -11,7 +11,7 @@ from daemons.report.charts import Chart, Mark, Series, Style, X
 from daemons.report.draw import png
 
 SECONDS_PER_HOUR = 3600.0
-LOWEST_UTILITY = -1.0  # what is worse is drawn there: how much worse makes the rest unreadable
+LOWEST_UTILITY = -1.0  # lower values are drawn here: a longer axis would make the rest unreadable
 WIDTH_PX, HEIGHT_PX = 1080, 360
 _HOURS = "virtual time (h)"
 
@@ -38,13 +38,13 @@ class RunSeries:
 
 
 def draw_run(series: RunSeries, title: str) -> bytes:
-    """A PNG picture of jobs, utilities (where there is a web application) and allotted CPU over time.
+    """Draw jobs, utilities (if there is a web application) and allotted CPU over time as a PNG picture. Raises
     ModuleNotFoundError without matplotlib (see `draw.can_draw`)."""
     return png(run_charts(series), "light", WIDTH_PX, HEIGHT_PX, title)
 
 
 def run_charts(series: RunSeries) -> tuple[Chart, ...]:
-    """Jobs, utilities (where there is a web application) and allotted CPU over time."""
+    """Return charts of jobs, utilities (if there is a web application) and allotted CPU over time."""
     hours = [time_s / SECONDS_PER_HOUR for time_s in series.times_s]
     counts = {"waiting": series.waiting, "running": series.running, "completed": series.completed}
     jobs = tuple(Series(name, hours, values, style=Style.STEP) for name, values in counts.items())
@@ -53,8 +53,8 @@ def run_charts(series: RunSeries) -> tuple[Chart, ...]:
         charts.append(_utility(hours, series))
     cpu = [Series("allotted", hours, [mhz / 1000 for mhz in series.allotted_mhz], style=Style.AREA)]
     if series.web_mhz:
-        cpu.append(Series("of it web", hours, [mhz / 1000 for mhz in series.web_mhz], style=Style.STEP))
-    all_nodes = Mark("of all nodes", series.capacity_mhz / 1000)
+        cpu.append(Series("web applications", hours, [mhz / 1000 for mhz in series.web_mhz], style=Style.STEP))
+    all_nodes = Mark("capacity of all nodes", series.capacity_mhz / 1000)
     charts.append(
         Chart("cpu", "CPU", "CPU (GHz)", series=tuple(cpu), x=X.NUMBER, x_label=_HOURS, marks=(all_nodes,), y_min=0.0)
     )
@@ -67,13 +67,14 @@ def draw_band(runs: Sequence[RunSeries], title: str) -> bytes:
     longest = max((run.times_s for run in runs), key=len)
     hours = [time_s / SECONDS_PER_HOUR for time_s in longest]
     web = _band("web application, measured", hours, [run.web_utility for run in runs], 0)
-    jobs = _band("jobs, common level", hours, [run.jobs_level for run in runs], 1)
+    jobs = _band("jobs, common utility", hours, [run.jobs_level for run in runs], 1)
     chart = _utilities((*web, *jobs))
     return png((chart,), "light", WIDTH_PX, HEIGHT_PX, title)
 
 
 def _band(name: str, hours: Sequence[float], runs: Sequence[Sequence[float | None]], colour: int) -> tuple[Series, ...]:
-    """The median of some runs at each time, and from the lowest twentieth to the highest; runs end at their own."""
+    """Return the median of some runs at each time, and the band from the lowest to the highest twentieth; each run ends
+    at its own time."""
     low: list[float | None] = []
     middle: list[float | None] = []
     high: list[float | None] = []
@@ -84,18 +85,18 @@ def _band(name: str, hours: Sequence[float], runs: Sequence[Sequence[float | Non
             kept.append(value)
     if not any(value is not None for value in middle):
         return ()
-    edges = Series(f"{name}, nine in ten", hours, _shown(high), style=Style.BAND, edge=_shown(low), colour=colour)
+    edges = Series(f"{name}, 90 % band", hours, _shown(high), style=Style.BAND, edge=_shown(low), colour=colour)
     return edges, Series(f"{name}, median", hours, _shown(middle), style=Style.STEP, colour=colour)
 
 
 def _utility(hours: Sequence[float], series: RunSeries) -> Chart:
-    named = {"web application, measured": series.web_utility, "jobs, common level": series.jobs_level}
+    named = {"web application, measured": series.web_utility, "jobs, common utility": series.jobs_level}
     lines = tuple(Series(name, hours, _shown(values), style=Style.STEP) for name, values in named.items())
     return _utilities(lines)
 
 
 def _utilities(lines: tuple[Series, ...]) -> Chart:
-    on_goal = (Mark("on goal", 0.0),)
+    on_goal = (Mark("goal met exactly", 0.0),)
     return Chart(
         "utility",
         "Utility",

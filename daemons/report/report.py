@@ -1,4 +1,4 @@
-"""A report as plain values: figures, sections of charts and tables. Whoever shows it draws and escapes."""
+"""A report as plain values: figures, sections of charts and tables. Its consumers draw and escape them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ JSON_POINTS_MAX = 1_000
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """One of the figures that a report begins with. value None: not known. note: what is to be said of it."""
+    """One of the figures at the start of a report. value None: unknown. note: a remark on it."""
 
     name: str
     value: Cell
@@ -39,7 +39,7 @@ class Section:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """A report on the span from `from_s` to `to_s`, UTC seconds since the epoch. zone: in which times are told."""
+    """A report on the span from `from_s` to `to_s`, UTC seconds since the epoch. zone: time zone of displayed times."""
 
     title: str
     from_s: float
@@ -55,7 +55,7 @@ class Report:
         return f"{time_text(self.from_s, self.zone)} to {time_text(self.to_s, self.zone)} ({self.zone})"
 
     def to_json(self) -> dict[str, Any]:
-        """The report as plain data; of long series at most about 1,000 values that keep its extremes."""
+        """Return the report as plain data; a long series has at most about 1,000 values, which include its extremes."""
         return {
             "title": self.title,
             "from_s": self.from_s,

@@ -1,4 +1,4 @@
-"""What the cluster's nodes did and cost: in service against need, CPU, energy and its price."""
+"""Use and cost of the cluster's nodes: in service against requested, CPU, energy and its price."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from daemons.store.reading_rows import ClusterUse
 from daemons.values.records.cluster import CostRecord
 from daemons.values.text_format import time_text
 
-GAP_STEPS = 1.5  # nothing for longer than so many steps leaves a gap
-NO_COSTS = "no cycle of this time was accounted for"
+GAP_STEPS = 1.5  # a series without values for more than so many steps has a gap there
+NO_COSTS = "no cost records for this period"
 DAYS_MAX = 31
 DAY_S = 86_400.0
 
 
 def nodes_section(history: History) -> Section:
-    """Nodes in service against those that were wanted, and how much of their CPU was used."""
+    """Return the section on nodes in service against those requested, and the use of their CPU."""
     costs = [cost for cost in history.costs if cost.span_s > 0]
     starts, spans = [cost.at_s for cost in costs], [cost.span_s for cost in costs]
     in_service = with_gaps(starts, spans, [cost.in_service_node_s / cost.span_s for cost in costs])
@@ -27,12 +27,12 @@ def nodes_section(history: History) -> Section:
     asked = [(row.at_s, row.nodes_wanted) for row in history.decisions if row.nodes_wanted is not None]
     lines = (
         Series("in service", *in_service, Style.AREA),
-        Series("wanted", [at_s for at_s, _ in asked], [wanted for _, wanted in asked], style=Style.STEP),
-        Series("all", *every, Style.STEP),
+        Series("requested", [at_s for at_s, _ in asked], [wanted for _, wanted in asked], style=Style.STEP),
+        Series("all nodes", *every, Style.STEP),
     )
     nodes = _chart(history, "nodes", "Nodes in service", "nodes", lines, NO_COSTS)
     started = sum(cost.node_starts for cost in costs)
-    words = (f"Wanted is what provisioning asked for. Nodes came into service {started:,} times.",)
+    words = (f"The provisioning policy requests a number of nodes in service. Node starts: {started:,}.",)
     return Section("nodes", "Nodes", words, (nodes, _cpu(history), _memory(history)), (_use_table(history.use),))
 
 
@@ -42,9 +42,9 @@ def _cpu(history: History) -> Chart:
     lines = (
         Series("mean of the nodes", *with_gaps(starts, spans, [100.0 * each.cpu_frac for each in use]), Style.AREA),
         Series("busiest node", *with_gaps(starts, spans, [100.0 * each.cpu_frac_max for each in use]), Style.STEP),
-        Series("waiting for disks, mean", *with_gaps(starts, spans, [100.0 * each.iowait_frac for each in use])),
+        Series("I/O wait, mean", *with_gaps(starts, spans, [100.0 * each.iowait_frac for each in use])),
     )
-    return _chart(history, "cpu", "CPU use of the nodes that report", "% of a node", lines, "no node reported", 100.0)
+    return _chart(history, "cpu", "CPU use of the reporting nodes", "% of a node", lines, "no node reported", 100.0)
 
 
 def _memory(history: History) -> Chart:
@@ -53,7 +53,7 @@ def _memory(history: History) -> Chart:
         [each.from_s for each in use], [step_s] * len(use), [each.memory_used_mib / 1024 for each in use]
     )
     lines = (Series("used", *values, Style.AREA),)
-    return _chart(history, "memory", "Memory in use on all nodes together", "GiB", lines, "no node reported")
+    return _chart(history, "memory", "Memory in use on all nodes", "GiB", lines, "no node reported")
 
 
 def _use_table(use: tuple[ClusterUse, ...]) -> Table:
@@ -63,17 +63,17 @@ def _use_table(use: tuple[ClusterUse, ...]) -> Table:
         return weighted(zip(values, spans, strict=True))
 
     rows: tuple[tuple[Cell, ...], ...] = (
-        ("nodes that report, mean", over(each.nodes for each in use)),
+        ("reporting nodes, mean", over(each.nodes for each in use)),
         ("CPU use, mean (%)", percent(over(each.cpu_frac for each in use))),
         ("CPU use, busiest node (%)", percent(max((each.cpu_frac_max for each in use), default=None))),
-        ("waiting for disks, mean (%)", percent(over(each.iowait_frac for each in use))),
+        ("I/O wait, mean (%)", percent(over(each.iowait_frac for each in use))),
         ("memory in use, mean (GiB)", over(each.memory_used_mib / 1024 for each in use)),
-        ("read from disks (GiB)", sum(each.disk_read_bytes for each in use) / 1024**3),
-        ("written to disks (GiB)", sum(each.disk_write_bytes for each in use) / 1024**3),
-        ("received (GiB)", sum(each.net_rx_bytes for each in use) / 1024**3),
-        ("sent (GiB)", sum(each.net_tx_bytes for each in use) / 1024**3),
+        ("disk reads (GiB)", sum(each.disk_read_bytes for each in use) / 1024**3),
+        ("disk writes (GiB)", sum(each.disk_write_bytes for each in use) / 1024**3),
+        ("network received (GiB)", sum(each.net_rx_bytes for each in use) / 1024**3),
+        ("network sent (GiB)", sum(each.net_tx_bytes for each in use) / 1024**3),
     )
-    return Table("use", "Use of all nodes", ("what", "value"), rows if use else ())
+    return Table("use", "Use of all nodes", ("figure", "value"), rows if use else ())
 
 
 def costs_section(history: History) -> Section:
@@ -81,20 +81,20 @@ def costs_section(history: History) -> Section:
     costs = history.costs
     ends = [cost.at_s + cost.span_s for cost in costs]
     energy = (
-        Series("as it was", ends, list(accumulate(cost.kwh for cost in costs)), style=Style.STEP),
-        Series("with every node on", ends, list(accumulate(cost.static_kwh for cost in costs)), style=Style.STEP),
+        Series("actual", ends, list(accumulate(cost.kwh for cost in costs)), style=Style.STEP),
+        Series("all nodes always on", ends, list(accumulate(cost.static_kwh for cost in costs)), style=Style.STEP),
     )
-    charts = [_chart(history, "energy", "Energy so far", "kWh", energy if costs else (), NO_COSTS)]
+    charts = [_chart(history, "energy", "Cumulative energy", "kWh", energy if costs else (), NO_COSTS)]
     for currency in sorted({cost.currency for cost in costs if cost.currency}):
         own = [cost for cost in costs if cost.currency == currency]
         ends = [cost.at_s + cost.span_s for cost in own]
         money = (
-            Series("as it was", ends, list(accumulate(cost.cost for cost in own)), style=Style.STEP),
-            Series("with every node on", ends, list(accumulate(cost.static_cost for cost in own)), style=Style.STEP),
+            Series("actual", ends, list(accumulate(cost.cost for cost in own)), style=Style.STEP),
+            Series("all nodes always on", ends, list(accumulate(cost.static_cost for cost in own)), style=Style.STEP),
         )
         id = "cost-" + "".join(sign if sign.isascii() and sign.isalnum() else "x" for sign in currency)
-        charts.append(_chart(history, id, "Cost so far", currency, money, NO_COSTS))
-    words = ("With every node on: the same load, but no node ever leaves service.",)
+        charts.append(_chart(history, id, "Cumulative cost", currency, money, NO_COSTS))
+    words = ("All nodes always on: the same load, with every node always in service.",)
     return Section("costs", "Energy and cost", words, tuple(charts), (_by_day(history),))
 
 

@@ -1,4 +1,4 @@
-"""What was decided and why, what was done about it, and what happened."""
+"""Decisions with their reasons, actions, and events."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from daemons.values.text_format import time_text
 
 T = TypeVar("T")
 NO_ANSWER = "no answer yet"
-# Events that say that something is not as it should be.
+# Events that report a problem.
 TROUBLE = frozenset(
     {
         "action-failed",
@@ -28,21 +28,21 @@ TROUBLE = frozenset(
         "fence-failed",
         "guest-crashed",
         "job-stalled",
-        "job-taken-back",
-        "job-waits-for-ever",
+        "job-requeued",
+        "job-dependency-failed",
         "node-failed",
         "node-off",
         "node-rebooted",
-        "node-silent",
+        "node-unreachable",
         "off-node-reports",
         "power-failed",
         "prices-stale",
-        "promise-in-danger",
+        "deadline-at-risk",
         "setup-failed",
         "sleep-failed",
         "standard-job-failed",
         "unknown-type",
-        "vm-left",
+        "vm-disappeared",
         "web-instance-lost",
         "web-instance-unhealthy",
         "web-not-measured",
@@ -52,19 +52,19 @@ TROUBLE = frozenset(
 
 
 def decisions_section(history: History) -> Section:
-    """How many decisions there were, what they changed, and which reasons they gave."""
+    """Return the section on decisions: their number, their changes, and their reasons."""
     rows = history.decisions
     counts = Counter[tuple[str, str]]()
     for row in rows:
         for what, code, count in row.reasons:
             counts[what, code] += count
     given = tuple((code, what, count) for (what, code), count in _most(counts))
-    note = "Each decision gives a reason for each change and for each change that it does not make."
-    reasons = Table("reasons", "Reasons that were given", ("reason", "for a", "times"), given, note)
+    note = "Each decision gives a reason for each change and each unsatisfied request."
+    reasons = Table("reasons", "Reasons", ("reason", "given for", "count"), given, note)
     times = [row.at_s for row in rows]
     lines = (
         Series("changes", times, [row.changes for row in rows], style=Style.LINE),
-        Series("not made", times, [row.refusals for row in rows], style=Style.LINE),
+        Series("unsatisfied", times, [row.refusals for row in rows], style=Style.LINE),
         Series("held back", times, [row.held for row in rows], style=Style.LINE),
         Series("dropped", times, [row.dropped for row in rows], style=Style.LINE),
     )
@@ -77,7 +77,7 @@ def decisions_section(history: History) -> Section:
         x_max=history.to_s,
         y_min=0.0,
         zone=history.zone,
-        empty="nothing was decided",
+        empty="no decisions",
     )
     policies = Counter(row.policy for row in rows)
     words = (f"{len(rows):,} decisions" + "".join(f", {count:,} by {name}" for name, count in _most(policies)) + ".",)
@@ -98,14 +98,14 @@ def actions_section(history: History) -> Section:
     done = [each for each in history.actions if each.outcome == OK]
     took = (
         Series("mean", range(len(done)), [each.mean_s for each in done], style=Style.BAR),
-        Series("95 of 100 at most", range(len(done)), [each.p95_s for each in done], style=Style.BAR),
+        Series("95th percentile", range(len(done)), [each.p95_s for each in done], style=Style.BAR),
     )
-    empty = "no action was ordered"
+    empty = "no actions"
     charts = (
         Chart("actions", "Actions", "actions", series=bars, x=X.CATEGORY, x_names=tuple(kinds), empty=empty),
         Chart(
             "durations",
-            "From order to result, of those carried out",
+            "Duration of successful actions",
             "seconds",
             series=took,
             x=X.CATEGORY,
@@ -128,7 +128,7 @@ def _actions_table(history: History) -> Table:
         )
         for each in history.actions
     )
-    columns = ("action", "outcome", "how many", "took, mean", "95 of 100 at most", "at most")
+    columns = ("action", "outcome", "count", "duration, mean", "95th percentile", "maximum")
     return Table("actions", "Actions by kind and outcome", columns, rows)
 
 
@@ -145,12 +145,12 @@ def _failed_table(history: History) -> Table:
         for each in history.failed
     )
     failed = sum(each.count for each in history.actions if each.outcome not in (None, OK))
-    note = f"The newest {len(rows)} of {failed:,}." if failed > len(rows) else ""
-    return Table("failed", "Actions that failed", ("time", "action", "VM", "node", "outcome", "detail"), rows, note)
+    note = f"Showing the newest {len(rows)} of {failed:,}." if failed > len(rows) else ""
+    return Table("failed", "Failed actions", ("time", "action", "VM", "node", "outcome", "detail"), rows, note)
 
 
 def events_section(history: History) -> Section:
-    """How often what happened; what is trouble apart."""
+    """Return the section on the frequency of events, with trouble in a separate table."""
 
     def table(id: str, caption: str, is_trouble: bool) -> Table:
         own = [each for each in history.events if (each.what in TROUBLE) == is_trouble]
@@ -158,15 +158,15 @@ def events_section(history: History) -> Section:
             (each.what, each.count, time_text(each.first_s, history.zone), time_text(each.last_s, history.zone))
             for each in own
         )
-        return Table(id, caption, ("event", "times", "first", "last"), rows)
+        return Table(id, caption, ("event", "count", "first", "last"), rows)
 
     total = sum(each.count for each in history.events)
     trouble = sum(each.count for each in history.events if each.what in TROUBLE)
-    words = (f"{total:,} events, {trouble:,} of them trouble.",)
-    tables = (table("trouble", "Trouble", True), table("events", "Everything else that happened", False))
+    words = (f"{total:,} events, {trouble:,} of them problems.",)
+    tables = (table("trouble", "Problems", True), table("events", "Other events", False))
     return Section("events", "Events", words, (), tables)
 
 
 def _most(counts: Counter[T]) -> list[tuple[T, int]]:
-    """The most frequent first; of the same number by name."""
+    """Return the most frequent first; equal numbers by name."""
     return sorted(counts.items(), key=lambda item: (-item[1], str(item[0])))

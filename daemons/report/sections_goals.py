@@ -1,4 +1,4 @@
-"""How workloads fared: utilities, goals, and what was promised to environments."""
+"""Utilities and goals of workloads, and the service probability of environments."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from daemons.values.records.cluster import EnvironmentRecord
 from daemons.values.text_format import time_text
 from shared.values.agreement import EnvironmentState
 
-LOWEST_SHOWN = -2.0  # what is worse is drawn there: how much worse makes the rest unreadable
+LOWEST_SHOWN = -2.0  # lower values are drawn here: a longer axis would make the rest unreadable
 BINS_MAX = 31
 HOUR_S, DAY_S = 3_600.0, 86_400.0
 
@@ -26,24 +26,24 @@ def utilities_section(history: History) -> Section:
     lines = (
         Series("mean, measured", times, _shown(rows, "measured_mean"), style=Style.STEP),
         Series("mean, predicted", times, _shown(rows, "predicted_mean"), style=Style.STEP),
-        Series("smallest, measured", times, _shown(rows, "measured_min"), style=Style.STEP),
-        Series("smallest, predicted", times, _shown(rows, "predicted_min"), style=Style.STEP),
+        Series("lowest, measured", times, _shown(rows, "measured_min"), style=Style.STEP),
+        Series("lowest, predicted", times, _shown(rows, "predicted_min"), style=Style.STEP),
     )
     chart = Chart(
         "utilities",
         "Utility of workloads",
         "utility",
         series=lines,
-        marks=(Mark("on goal", 0.0),),
+        marks=(Mark("goal met exactly", 0.0),),
         x_min=history.from_s,
         x_max=history.to_s,
         zone=history.zone,
-        empty="no decision of this time says what it predicts",
+        empty="no decision of this period has predictions",
     )
     words = (
-        "A utility is 1 at best, 0 exactly on the goal and negative where it is missed. Each decision predicts them for"
-        " the end of its cycle; what is measured then stands beside it, at the time of the decision."
-        f" What is below {LOWEST_SHOWN:g} is drawn there.",
+        "A utility of 1 is best, 0 means that the goal is met exactly, and negative values mean that it is missed."
+        " Each decision predicts the utilities for the end of its scheduling cycle. The values measured then are shown"
+        f" at the time of the decision. Values below {LOWEST_SHOWN:g} are drawn at {LOWEST_SHOWN:g}.",
     )
     return Section("utilities", "Utilities", words, (chart,), (_against(rows), _worst(history)))
 
@@ -60,7 +60,7 @@ def _against(rows: tuple[DecisionRow, ...]) -> Table:
         known = [(said, seen) for said, seen in pairs if said is not None and seen is not None]
         found.append(
             (
-                "smallest" if what == "min" else "mean",
+                "lowest" if what == "min" else "mean",
                 len(known),
                 mean(said for said, _ in known),
                 mean(seen for _, seen in known),
@@ -69,30 +69,30 @@ def _against(rows: tuple[DecisionRow, ...]) -> Table:
                 max((abs(seen - said) for said, seen in known), default=None),
             )
         )
-    columns = ("utility", "decisions", "predicted", "measured", "difference", "error, mean", "error, most")
-    return Table("predicted", "What was predicted against what was measured", columns, tuple(found))
+    columns = ("utility", "decisions", "predicted", "measured", "difference", "error, mean", "error, maximum")
+    return Table("predicted", "Predicted and measured utility", columns, tuple(found))
 
 
 def _worst(history: History) -> Table:
     rows = tuple((row.workload, row.smallest, row.mean, row.predicted_mean, row.seen) for row in history.worst)
-    columns = ("workload", "smallest measured", "mean measured", "mean predicted", "decisions")
+    columns = ("workload", "lowest measured", "mean measured", "mean predicted", "decisions")
     measured = sum(row.measured_mean is not None for row in history.decisions)
-    note = f"Of {history.looked_at} of {measured:,} measured decisions, evenly spread."
-    return Table("worst", "Workloads with the lowest utilities", columns, rows, note)
+    note = f"From {history.looked_at} of {measured:,} measured decisions, evenly spread over the period."
+    return Table("worst", "Workloads with the lowest utility", columns, rows, note)
 
 
 # --- goals --------------------------------------------------------------------------------------------------------
 
 
 def goals_section(history: History) -> Section:
-    """Jobs that met their goals and those that did not, over time, and deadline windows' misses."""
+    """Return the section on jobs that met or missed their goals, over time, and the misses of deadline windows."""
     jobs, misses = history.jobs, sum(cost.misses for cost in history.costs)
     words = [f"{jobs.accepted:,} jobs were accepted, {jobs.completed:,} completed and {jobs.cancelled:,} cancelled."]
     if jobs.missed:
         late = f"{duration_text(jobs.late_mean_s)} on average, {duration_text(jobs.late_max_s)} at most"
-        words.append(f"{jobs.missed:,} of the completed ones missed their goals, by {late}.")
+        words.append(f"{jobs.missed:,} of the completed jobs missed their goals, by {late}.")
     if misses:
-        words.append(f"{misses:,} jobs of deadline windows were not done by their deadlines.")
+        words.append(f"{misses:,} jobs of deadline windows missed their deadlines.")
     rows = tuple(
         (
             job.name,
@@ -104,7 +104,7 @@ def goals_section(history: History) -> Section:
         for job in history.late
     )
     columns = ("job", "accepted", "goal", "completed", "late by")
-    table = Table("late", "Jobs that missed their goals by the most", columns, rows)
+    table = Table("late", "Jobs with the largest delays", columns, rows)
     return Section("goals", "Goals", tuple(words), (_ended_chart(history),), (table,))
 
 
@@ -126,13 +126,13 @@ def _ended_chart(history: History) -> Chart:
     )
     return Chart(
         "goals",
-        f"Jobs completed in each {duration_text(bin_s)}",
+        f"Jobs completed per {duration_text(bin_s)}",
         "jobs",
         series=bars if counts else (),
         x_min=history.from_s,
         x_max=history.to_s,
         zone=history.zone,
-        empty="no job was completed",
+        empty="no completed jobs",
     )
 
 
@@ -140,21 +140,21 @@ def _ended_chart(history: History) -> Chart:
 
 
 def environments_section(history: History) -> tuple[Section, ...]:
-    """Environments, what they were promised and what was served; none where there is no environment."""
+    """Return the section on environments and their service probability; nothing without environments."""
     shown = [each for each in history.environments if each.state is not EnvironmentState.DESTROYED]
     if not shown:
         return ()
     rows = tuple(
         (each.agreement.name, each.agreement.owner, each.state.value, each.size, *_counts(each)) for each in shown
     )
-    columns = ("environment", "owner", "state", "units", "adjustments", "killed", "suspended", "node-hours lost")
-    lives = Table("environments", "Environments as they are", columns, rows, "Counts are since they were created.")
+    columns = ("environment", "owner", "state", "units", "resizes", "jobs killed", "jobs suspended", "node-hours lost")
+    lives = Table("environments", "Current environments", columns, rows, "Counts since the environment was created.")
     books = {each.name: each for each in history.assurances}
     kept = tuple(row for each in shown for row in _promises(each, books.get(each.agreement.name)))
-    heads = ("environment", "class", "units", "promised (%)", "served (%)", "slots observed")
-    note = "Over all slots that were observed, older ones counting less."
-    promises = Table("promises", "Assurance: promised and measured", heads, kept, note)
-    return (Section("environments", "Environments and promises", (), (), (promises, lives)),)
+    heads = ("environment", "class", "units", "target (%)", "served (%)", "slots observed")
+    note = "Over all observed slots; older ones have less weight."
+    promises = Table("promises", "Service probability: target and measured", heads, kept, note)
+    return (Section("environments", "Environments", (), (), (promises, lives)),)
 
 
 def _counts(each: EnvironmentRecord) -> tuple[int | float, ...]:
@@ -168,7 +168,7 @@ def _promises(each: EnvironmentRecord, book: AssuranceRecord | None) -> list[tup
         slots = [row for row in (book.served if book else ()) if row.layer == layer and row.slot != RECENT]
         weight = sum(row.weight for row in slots)
         served = sum(row.mean * row.weight for row in slots) / weight if weight else None
-        units = "all others" if share.units is None else share.units
+        units = "all other units" if share.units is None else share.units
         promised, seen = percent(share.promised), sum(row.count for row in slots)
         found.append((each.agreement.name, share.service_class.value, units, promised, percent(served), seen))
     return found

@@ -1,4 +1,4 @@
-"""What a report is made of: one span of the history, read once, and the figures that it begins with."""
+"""The data of a report: one span of the history, read once, and the figures at its start."""
 
 from __future__ import annotations
 
@@ -104,14 +104,14 @@ def gather(reading: Reading, from_s: float, to_s: float, zone: str) -> History:
 
 
 def _spread(numbers: list[int], most: int) -> list[int]:
-    """At most so many of them, evenly spread, the last one among them."""
+    """Return at most `most` numbers, evenly spread, including the last one."""
     if len(numbers) <= most:
         return numbers
     return [numbers[(place + 1) * len(numbers) // most - 1] for place in range(most)]
 
 
 def _worst(reading: Reading, numbers: Iterable[int]) -> tuple[Worst, ...]:
-    """The workloads with the lowest measured utilities in some decisions."""
+    """Return the workloads with the lowest measured utilities in some decisions."""
     found: dict[str, list[tuple[float, float]]] = {}
     for number in numbers:
         record = reading.decision(number)
@@ -135,7 +135,7 @@ def _worst(reading: Reading, numbers: Iterable[int]) -> tuple[Worst, ...]:
 
 
 def figures_of(history: History) -> tuple[Figure, ...]:
-    """What the report begins with."""
+    """Return the figures at the start of the report."""
     jobs = history.jobs
     judged = jobs.met + jobs.missed
     met = None if not judged else f"{jobs.met:,} of {judged:,} ({100.0 * jobs.met / judged:.1f} %)"
@@ -148,19 +148,21 @@ def figures_of(history: History) -> tuple[Figure, ...]:
         Figure("Jobs completed", jobs.completed, note=f"{jobs.accepted:,} accepted, {jobs.cancelled:,} cancelled"),
         Figure("Goals met", met),
         Figure("Mean utility, measured", mean(means)),
-        Figure("Smallest utility, measured", min(smallest, default=None)),
+        Figure("Lowest utility, measured", min(smallest, default=None)),
         Figure("Nodes in service, mean", _in_service(history), note=_of_nodes(history)),
         Figure("CPU use, mean", percent(weighted((each.cpu_frac, each.span_s) for each in history.use)), "%"),
         *cost_figures(history.costs),
         Figure(
-            "Actions carried out", counts["done"], note=f"{counts['failed']:,} failed, {counts['open']:,} not answered"
+            "Actions carried out",
+            counts["done"],
+            note=f"{counts['failed']:,} failed, {counts['open']:,} without result",
         ),
         Figure("Decisions", len(history.decisions)),
     )
 
 
 def cost_figures(costs: tuple[CostRecord, ...]) -> tuple[Figure, ...]:
-    """Energy and its price, beside that with every node on; one of each currency."""
+    """Return energy and its price, beside that with all nodes always on; one figure for each currency."""
     if not costs:
         return (Figure("Energy", None),)
     found = [Figure("Energy", sum(cost.kwh for cost in costs), "kWh")]
@@ -168,7 +170,7 @@ def cost_figures(costs: tuple[CostRecord, ...]) -> tuple[Figure, ...]:
         paid = sum(cost.cost for cost in costs if cost.currency == currency)
         static = sum(cost.static_cost for cost in costs if cost.currency == currency)
         saved = "" if not static else f", {100.0 * (1.0 - paid / static):.1f} % saved"
-        found.append(Figure("Cost", round(paid, 2), currency, f"{static:,.2f} with every node on{saved}"))
+        found.append(Figure("Cost", round(paid, 2), currency, f"{static:,.2f} with all nodes always on{saved}"))
     return tuple(found)
 
 
@@ -183,18 +185,18 @@ def _of_nodes(history: History) -> str:
 
 
 def mean(values: Iterable[float]) -> float | None:
-    """The mean; None of nothing."""
+    """Return the mean; None without values."""
     found = list(values)
     return math.fsum(found) / len(found) if found else None
 
 
 def weighted(values: Iterable[tuple[float, float]]) -> float | None:
-    """The mean of (value, weight); None without any weight."""
+    """Return the mean of (value, weight); None without any weight."""
     found = list(values)
     weight = math.fsum(each for _, each in found)
     return math.fsum(value * each for value, each in found) / weight if weight else None
 
 
 def percent(part: float | None) -> Cell:
-    """A part of 1 in percent, with one decimal."""
+    """Return a part of 1 in percent, with one decimal."""
     return None if part is None else round(100.0 * part, 1)

@@ -1,7 +1,7 @@
 """Colours, lines and texts of drawings. Pure.
 
-The colours are Okabe and Ito's, which people with any kind of colour vision tell apart; lines, marks and hatches differ
-as well, so that no colour is needed. Of each theme those are taken that stand out from its paper.
+The colours are Okabe and Ito's, which people with any kind of colour vision can distinguish; lines, marks and hatches
+differ as well, so colour is not required. Each theme uses those that stand out from its paper.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Theme:
     is_page: bool = False
 
     def variables(self) -> dict[str, str]:
-        """The name of the style sheet's variable for each colour."""
+        """Return the style sheet variable of each colour."""
         named = {self.ink: "--chart-ink", self.muted: "--chart-muted", self.grid: "--chart-grid"}
         return named | {colour: f"--chart-{place}" for place, colour in enumerate(self.series)}
 
@@ -51,14 +51,14 @@ THEMES = {
 
 
 def style_sheet(theme: str) -> str:
-    """What a page that has charts of the theme `page` in it declares to show them in another theme."""
+    """Return the declarations with which a page shows charts of the theme `page` in another theme."""
     if theme not in THEMES:
         raise InvalidValue("theme", theme, f"one of {', '.join(THEMES)}")
     return "".join(f"{name}:{colour};" for colour, name in THEMES[theme].variables().items())
 
 
 def shown_text(text: str, length_max: float = NAME_LENGTH_MAX) -> str:
-    """A text that a drawing can show: what is no sign becomes a question mark, what is too long is cut."""
+    """Return a text that a drawing can show: non-printable characters become question marks, a long text is cut."""
     clean = plain_text(text)
     clean = f" {clean}" if clean.startswith("_") else clean  # the legend leaves such names out
     return clean if len(clean) <= length_max else f"{clean[: int(length_max) - 1]}…"

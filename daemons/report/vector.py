@@ -18,8 +18,8 @@ _FONT_SIZE = re.compile(r"([0-9.]+)px")
 
 
 def accessible(text: str, id: str, title: str, words: str, size: tuple[int, int], theme: Theme) -> str:
-    """Rewrite a drawing of ours: styles become attributes, which no content security policy forbids; ids begin with
-    `id`, so that many drawings fit into one page; `title` and `words` say what it shows; `size` in px."""
+    """Rewrite one of Trimtab's drawings. Styles become attributes, which no CSP forbids. Ids begin with `id`, so many
+    drawings fit into one page. `title` and `words` describe the drawing; `size` in px."""
     # only what matplotlib wrote a moment ago is parsed here
     root = ET.fromstring(re.sub(r"<!DOCTYPE[^>]*>", "", text))
     for parent in list(root.iter()):

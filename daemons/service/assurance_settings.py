@@ -12,13 +12,13 @@ NO_ADMISSION = "none"
 
 
 def admission_of(policies: Policies) -> PolicyChoice | None:
-    """The policy that lets environments in, None where whoever asks is."""
+    """Return the admission policy for environments, None if all are admitted."""
     name = policies.admission
     return None if name == NO_ADMISSION else PolicyChoice(name, policies.params.get(name, {}))
 
 
 def assurance_of(keys: AssuranceKeys) -> AssuranceSettings:
-    """What goes with it. Raises `InvalidInput` for a time zone that is not known here, or windows that cannot be."""
+    """Return the settings for service assurance. Raises `InvalidInput` for an unknown time zone, or invalid windows."""
     problems = []
     try:
         check_zone("assurance.timezone", keys.timezone)

@@ -16,8 +16,8 @@ FIGURES: Callable[[NodeSample], tuple[float, ...]] = attrgetter(*NodeSample.__st
 
 
 def is_noted(event: fx.Input, core: Controller, now_s: float) -> bool:
-    """Anything but what an agent says of another node, results of what nobody ordered, and a report with readings that
-    no node has: sums of those would leave the range of the store."""
+    """Return whether to record an input. Excluded are an agent's statements about another node, results that nobody
+    ordered, and a report with impossible readings: their sums would exceed the range of the store."""
     if not isinstance(event, fx.Received):
         return True
     message = event.message

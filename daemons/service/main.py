@@ -73,7 +73,7 @@ class Decider(Protocol):
         ...
 
     def compute(self, request: Any, limit_s: float) -> tuple[Any, str]:
-        """The outcome, or None and why there is none."""
+        """Return the outcome, or None and why there is none."""
         ...
 
     def close(self) -> None:
@@ -90,16 +90,16 @@ class Archive(Protocol):
         ...
 
     def prune_steps(self, keep: Retention, now_s: float) -> Steps:
-        """Delete what is older or more than is to be kept at `now_s`, a step of a moment at each turn."""
+        """Delete rows that are older or more than `keep` allows at `now_s`, in short steps."""
         ...
 
     def bound_steps(self, keep: Retention) -> Steps:
-        """Delete the oldest snapshots that are more than is to be kept, likewise."""
+        """Delete the oldest snapshots beyond the limit, also in short steps."""
         ...
 
 
 class _Pruning:
-    """Retention at work. `what` is pruned; `counts`: the rows that went so far; `after`: what the core is told then."""
+    """A pruning run. `what` is pruned; `counts`: rows deleted so far; `after`: the input for the core afterwards."""
 
     def __init__(self, what: str, steps: Steps, after: fx.Pruned | None = None) -> None:
         self.what, self.counts, self.after = what, Counter[str](), after
@@ -114,19 +114,19 @@ class _Pruning:
         return False
 
     def counted(self) -> dict[str, int]:
-        """How many rows went, for the log."""
+        """Return the number of deleted rows, for the log."""
         return asdict(Pruned(**self.counts)) if self.what == "history" else dict(self.counts)
 
 
 class ControllerShell(Shell):
     """Runs a controller's core.
 
-    The store is written in one lane, in order; decisions are computed in another, one at a time, and in a third by
-    `preparer` the tables that they lacked; each node has a lane of its own while it is fenced or woken; web
-    applications share a fixed number, in which their counters are read and their balancers told. While the controller
-    leads, and the store is an `Archive`, history goes to it every five seconds, after each request that is audited and
-    at the end, what is older than `keep` is deleted once a day, and what decisions were computed from, where it is more
-    than that, once an hour: in steps, between which goes what else is to be written.
+    The store is written in one lane, in order. Decisions are computed in another, one at a time, and their missing
+    tables in a third, by `preparer`. Each node has a lane of its own while it is fenced or woken. Web applications
+    share a fixed number of lanes, in which their counters are read and their balancers updated. While the controller is
+    the leader, and the store is an `Archive`, history is written every five seconds, after each audited request and at
+    the end. Data older than `keep` are deleted once a day; inputs of decisions beyond its limit once an hour. Both run
+    in steps, between which other writes continue.
     """
 
     def __init__(
@@ -158,7 +158,7 @@ class ControllerShell(Shell):
         self._decide_lane = self.lane("decide")
         self._prepare_lane = self.lane("prepare")
         self._price_lane = self.lane("prices")
-        self._power_lanes: dict[str, tuple[Lane, int]] = {}  # with how much is under way in it
+        self._power_lanes: dict[str, tuple[Lane, int]] = {}  # with how much is in progress in it
         self._archive = store if isinstance(store, Archive) else None
         self.keep = keep or Retention()
         self._history = History()
@@ -183,7 +183,7 @@ class ControllerShell(Shell):
         self._decide_lane.do(self._warm)
 
     def status(self) -> str:
-        """The role, the term and the broker."""
+        """Return the role, the term and the broker's state."""
         leadership = self.controller.leadership
         term = f", term {leadership.term}" if leadership.term else ""
         return f"{leadership.role.value}{term}, {super().status()}"
@@ -202,18 +202,19 @@ class ControllerShell(Shell):
         return self.controller.leadership.role is Role.LEADING
 
     def _note(self, event: fx.Input, now_s: float) -> None:
-        """For history: also while the lead is taken, since what comes then is held and heard later."""
+        """Note the input for history, also while leadership is being taken: inputs that come then are held and
+        processed later."""
         core = self.controller
         if self._archive is not None and core.leadership.role is not Role.STANDBY and is_noted(event, core, now_s):
             self._history.input(event, now_s)
 
     def _buried(self, buried: Buried) -> None:
-        """As every shell; and the core is told, which knows for whom it is an alarm."""
+        """Handle buried deliveries as every shell does, and notify the core, which knows the subject of the alarm."""
         super()._buried(buried)
         self._feed(fx.Unreadable(buried.sender, buried.reason, buried.count, buried.queue, buried.unanswered))
 
     def _publish(self, effect: fx.Publish) -> bool:
-        """As every shell, and noted: orders when they are sent, what happened in any case."""
+        """Publish as every shell does, and record it: orders when they are sent, events in any case."""
         sent = super()._publish(effect)
         if self._archive is not None and (sent or isinstance(effect.message, Happened)):
             self._history.effect(effect, self.clock.now_s())
@@ -251,7 +252,7 @@ class ControllerShell(Shell):
             self._store_lane.do(partial(self._append_batch, self._archive, batch))
 
     def _appended(self, left: Batch | None = None) -> None:
-        """The store has answered; `left` could not be stored."""
+        """Handle the store's answer; `left` could not be stored."""
         self._appending = False
         if left is not None:
             self._history.give_back(left)
@@ -329,15 +330,15 @@ class ControllerShell(Shell):
         if self._power is None:
             self.post(fx.PowerDone(effect.node, effect.operation, False, NO_POWER))
             return
-        lane, under_way = self._power_lanes.get(effect.node) or (self.lane(f"power {effect.node}"), 0)
-        self._power_lanes[effect.node] = (lane, under_way + 1)
+        lane, in_progress = self._power_lanes.get(effect.node) or (self.lane(f"power {effect.node}"), 0)
+        self._power_lanes[effect.node] = (lane, in_progress + 1)
         lane.do(partial(self._operate_power, self._power, effect))
 
     def _power_operated(self, node: str) -> None:
-        """An operation is over: a lane with nothing left to do ends, its node may be gone."""
-        lane, under_way = self._power_lanes.pop(node)
-        if under_way > 1:
-            self._power_lanes[node] = (lane, under_way - 1)
+        """Handle the end of an operation: a lane without further work ends, since its node may be gone."""
+        lane, in_progress = self._power_lanes.pop(node)
+        if in_progress > 1:
+            self._power_lanes[node] = (lane, in_progress - 1)
         else:
             self.end_lane(lane)
 
@@ -358,7 +359,8 @@ class ControllerShell(Shell):
 
 
 def link_of(name: str, connect: startup.Connect) -> ConnectionSpec:
-    """A controller's link: its own queues of reports and of questions, and the one queue that all controllers share."""
+    """Return a controller's link: its own queues of reports and of questions, and the one queue that all controllers
+    share."""
     reports, questions = topology.report_queue(name), topology.question_queue(name)
 
     def set_up(bus: Bus) -> None:
@@ -374,7 +376,7 @@ def link_of(name: str, connect: startup.Connect) -> ConnectionSpec:
 
 
 def name_of(config: ControllerConfig) -> str:
-    """The controller's name: as configured, else as the broker's user says, else the host's with the process id.
+    """Return the controller's name: as configured, else from the broker's user, else the host's with the process id.
     Raises InvalidInput when the broker's user is another controller's."""
     user = startup.bus_user(config.bus.url)
     own = user.removeprefix(topology.CONTROLLER_USER_PREFIX) if user.startswith(topology.CONTROLLER_USER_PREFIX) else ""
@@ -386,7 +388,7 @@ def name_of(config: ControllerConfig) -> str:
 
 
 def open_store(url: str, keep: Retention) -> SqlStore:
-    """The store of a URL, which gives a new leader only what is kept."""
+    """Open the store of a URL; a new leader gets only retained data from it."""
     return SqlStore(url, keep=keep)
 
 
@@ -399,7 +401,8 @@ def build(
     power: PowerDriver | None = None,
     first_prune_s: float = FIRST_PRUNE_S,
 ) -> ControllerShell:
-    """A controller's shell from its configuration. Raises InvalidInput for a policy or parameters that cannot work."""
+    """Build a controller's shell from its configuration. Raises InvalidInput for a policy or parameters that cannot
+    work."""
     name, tables = name_of(config), TableServer(tables_folder(config.store.url))
     balancer, keep = make_balancer(config.balancer), Retention(**asdict(config.store.retention))
     core = Controller(name, settings_of(config, power, balancer.measures))
@@ -421,7 +424,7 @@ def build(
 
 
 def tables_folder(store_url: str) -> Path:
-    """Where tables lie: beside the file of the store, else where a package puts such a file."""
+    """Return the folder of tables: beside the file of the store, else in the default folder of a package."""
     url = parse_url(store_url)
     beside = Path(url.database or "").parent / Path(DEFAULT_FOLDER).name
     return beside if url.drivername == "sqlite" else Path(DEFAULT_FOLDER)
@@ -491,7 +494,7 @@ DAEMON = startup.Daemon("trimtab-controller", ControllerConfig, DEFAULT_CONFIG, 
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The `trimtab-controller` command; returns its exit status."""
+    """Run the `trimtab-controller` command; return its exit status."""
     return DAEMON.main(arguments)
 
 

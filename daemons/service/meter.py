@@ -51,7 +51,7 @@ class ControllerMeter(ShellMeter):
         }
 
     def read(self, scrape: Scrape, now_s: float) -> None:
-        """The tables, and what energy has cost."""
+        """Read the tables and the energy costs."""
         super().read(scrape, now_s)
         metrics.read_tables(self._tables, scrape, now_s)
         for (plan, currency), spent in self._spent.items():

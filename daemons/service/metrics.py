@@ -1,7 +1,7 @@
-"""What the controller tells of itself and its cluster as metrics: every metric, and the readings of its tables.
+"""The controller's metrics about itself and its cluster: every metric, and the readings of its tables.
 
-Pure: readings are taken from the tables between two inputs. Of single nodes little is told here, since their own
-agents tell the rest; of jobs only how many there are.
+Pure: readings are taken from the tables between two inputs. There is little about single nodes, since their own agents
+report the rest, and only the number of jobs.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _GAUGE = MetricKind.GAUGE
 _TENTHS = (0.1, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 30.0, 60.0, 120.0, 300.0)
 
 LEADING = Metric(
-    "trimtab_controller_leading", _GAUGE, "0 or 1", "Whether this controller leads. Only then tables are told."
+    "trimtab_controller_leading", _GAUGE, "0 or 1", "Whether this controller leads. Only a leader reports tables."
 )
 TERM = Metric("trimtab_controller_term", _GAUGE, "terms", "The term of this controller, 0 for a standby.")
 ACTING = Metric("trimtab_controller_acting", _GAUGE, "0 or 1", "Whether orders may be issued; not so after a restore.")
@@ -114,7 +114,7 @@ COMPUTATION = Metric(
 )
 
 UNDER_WAY = Metric(
-    "trimtab_actions_under_way", _GAUGE, "actions", "Actions that were ordered and not answered.", ("kind",)
+    "trimtab_actions_in_progress", _GAUGE, "actions", "Actions that were ordered and not answered.", ("kind",)
 )
 ORDERS = Metric("trimtab_orders_total", MetricKind.COUNTER, "orders", "Orders sent, by kind of action.", ("kind",))
 ACTIONS = Metric(
@@ -143,7 +143,7 @@ POWER = Metric(
 ALARMS = Metric(
     "trimtab_alarms", _GAUGE, "alarms", "What is not as it should be now, by code of the alarm.", ("alarm",)
 )
-EVENTS = Metric("trimtab_events_total", MetricKind.COUNTER, "events", "Events that were told, by code.", ("event",))
+EVENTS = Metric("trimtab_events_total", MetricKind.COUNTER, "events", "Events emitted, by code.", ("event",))
 
 WRITE = Metric(
     "trimtab_store_write_seconds",

@@ -1,4 +1,4 @@
-"""How nodes leave power and come back, as it is configured, turned into what the controller's core is told."""
+"""The configuration of host power management, converted to the settings of the controller's core."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from shared.values.nodes import PowerOperation
 
 
 def power_settings(config: ControllerConfig, driver: PowerDriver | None) -> PowerSettings:
-    """How nodes leave power and come back. Never those of the controller and, as far as its address tells, the
-    broker. Nodes go to sleep through their agents where the driver can only wake them."""
+    """Return how nodes are powered down and up. The controller's own node is excluded and, as far as its address shows,
+    the broker's. Nodes go to sleep through their agents if the driver can only wake them."""
     keys, address = config.power, startup.broker_host(config.bus.url)
     does = frozenset(driver.does) if driver is not None else frozenset()
-    own = (*keys.never, startup.host_name(), address, address.split(".", 1)[0])
+    own = (*keys.never_sleep, startup.host_name(), address, address.split(".", 1)[0])
     return from_keys(
         PowerSettings,
         keys,
@@ -31,7 +31,7 @@ def power_settings(config: ControllerConfig, driver: PowerDriver | None) -> Powe
 
 
 def draws_of(tables: Mapping[str, PowerDraw]) -> dict[str, Draw]:
-    """What nodes draw; where there is a curve, its ends without load and at full CPU."""
+    """Return the power drawn by nodes; a curve ends at the values without load and at full CPU."""
     short = [name for name, table in tables.items() if len(table.curve_w) == 1]
     if short:
         raise InvalidInput(*(Problem(f"power.draw.{name}.curve_w", "has one figure", "two at least") for name in short))

@@ -18,14 +18,14 @@ class Computer(Protocol):
     """What computes; see `daemons.service.worker.Worker`."""
 
     def compute(self, request: Any, limit_s: float) -> tuple[Any, str]:
-        """The answer, or None and why there is none."""
+        """Return the answer, or None and why there is none."""
         ...
 
 
 class Recorder:
-    """Carries out `Record` in a shell: `do` has the worker make the bytes where it decides, `keep` takes them, in the
-    shell's own thread, by way of `ask`. Once `is_over` nothing is asked of the worker any more: it would be begun anew.
-    """
+    """Carries out `Record` in a shell. `do` has the worker make the bytes where it decides; `keep` receives them
+    through `ask`, in the shell's own thread. Once `is_over`, nothing is requested from the worker any more: the request
+    would restart it."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""The controller's configuration turned into what its core is told."""
+"""The controller's configuration converted to the settings of its core."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ from shared.values.operation_costs import OperationCosts
 def settings_of(
     config: ControllerConfig, driver: PowerDriver | None = None, measures: bool = False
 ) -> ControllerSettings:
-    """What the core is told. Without a driver that can prove nodes off an operator confirms it. `measures`: so does the
-    driver of load balancers."""
+    """Return the settings of the core. Without a driver that can fence nodes, an operator confirms that a node is off.
+    `measures`: the load balancer's driver can measure."""
     policies, power = config.policies, power_settings(config, driver)
     fences = PowerOperation.FENCE in power.does
     return from_keys(
@@ -35,7 +35,7 @@ def settings_of(
         config.timeouts,
         config.automation,
         fence_after_s=config.timeouts.fence_after_s if fences else None,
-        setup_tries=config.setup.tries,
+        setup_tries=config.setup.attempts,
         automation=config.automation.level,
         vm_overhead_mib=float(config.memory.vm_overhead_mib),
         operation_costs=from_keys(OperationCosts, config.operation_costs),
@@ -57,5 +57,5 @@ def settings_of(
 
 
 def choice_of(policies: Policies, name: str) -> PolicyChoice:
-    """A policy by its name, with the parameters that the configuration has for it."""
+    """Return a policy by its name, with its configured parameters."""
     return PolicyChoice(name, policies.params.get(name, {}))

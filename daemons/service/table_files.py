@@ -57,7 +57,7 @@ class TableFiles:
         self.log = get_logger("tables")
 
     def __call__(self, spec: Any, /) -> Any:
-        """The table, None where there is none (yet)."""
+        """Return the table, None if there is none (yet)."""
         if not isinstance(spec, Spec):
             return None
         name = name_of(spec)
@@ -139,7 +139,7 @@ def _by_age(entry: tuple[os.stat_result, Path]) -> tuple[int, str]:
 
 
 def packed(table: Table) -> bytes:
-    """The table as bytes: a digest of the rest, then a compressed archive of its arrays and numbers."""
+    """Return the table as bytes: a digest of the rest, then a compressed archive of its arrays and numbers."""
     kind = type(table).__name__
     about = json.dumps({"kind": kind, **{name: getattr(table, name) for name in _NUMBERS[kind]}})
     archive = io.BytesIO()
@@ -150,7 +150,7 @@ def packed(table: Table) -> bytes:
 
 
 def unpacked(body: bytes) -> Table:
-    """The table of these bytes. Raises ValueError where they are not as `packed` made them."""
+    """Return the table in these bytes. Raises ValueError if they differ from the output of `packed`."""
     digest, rest = body[:_DIGEST_LENGTH], body[_DIGEST_LENGTH:]
     if hashlib.sha256(rest).hexdigest().encode() != digest:
         raise ValueError("its digest is another")

@@ -27,7 +27,7 @@ class TableServer:
         self.__init__(*state)  # type: ignore[misc]
 
     def __call__(self, request: Any, /) -> Any:
-        """The answer. Raises what a policy raises."""
+        """Return the answer. Raises the errors of a policy."""
         if isinstance(request, EncodeRequest):
             return encode(request)
         if self._table_cache is None:

@@ -1,4 +1,4 @@
-"""Deadline windows as they are configured, checked, and turned into what the controller's core is told."""
+"""Configured deadline windows: checked, and converted to the settings of the controller's core."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def _problems(name: str, table: Window) -> list[Problem]:
 
 
 def _analyser(where: str, table: Window) -> list[Problem]:
-    """What is wrong with the choice of an analyser and its parameters."""
+    """Return the problems with the choice of an analyser and its parameters."""
     known = plugins.names(ANALYSERS)
     if table.analyser not in known:
         return [Problem(f"{where}.analyser", f"there is no {table.analyser!r}", f"one of {', '.join(known)}")]

@@ -29,8 +29,8 @@ Decide = Callable[[Any], Any]
 class Worker:
     """One worker process at a time. For one thread.
 
-    `decide` runs in it and must be importable there by its name. The process is begun by `warm` or the first
-    computation, and anew after it was killed or died.
+    `decide` runs in it and must be importable there by its name. The process is started by `warm` or the first
+    computation, and restarted after it was killed or died.
     """
 
     def __init__(self, function: Decide = pipeline.run) -> None:
@@ -56,7 +56,7 @@ class Worker:
         return True
 
     def compute(self, request: Any, limit_s: float) -> tuple[Any, str]:
-        """What `decide(request)` returned, or None and why there is nothing. The worker is killed at the limit."""
+        """Return the result of `decide(request)`, or None and why there is none. The worker is killed at the limit."""
         begun_s = self._clock.monotonic_s()
         try:
             pipe = self._ready()
@@ -96,7 +96,7 @@ class Worker:
         return ours
 
     def _lost(self, error: _LostError) -> str:
-        """Why there is no decision; makes sure that there is no worker any more."""
+        """Return why there is no decision; kill a remaining worker."""
         reason, process = str(error), self._process
         if process is not None and isinstance(error, _DiedError):
             process.join(END_WAIT_S)
@@ -154,7 +154,7 @@ def _receive(pipe: Connection, limit_s: float) -> Any:
 
 
 def _serve(pipe: Connection, function: Decide) -> None:
-    """The worker's whole life: answer requests until the controller is gone."""
+    """Answer requests until the controller is gone: the worker's whole life."""
     os.nice(NICENESS)  # measuring and carrying out go before deciding
     _leave_signals()
     threading.Thread(target=_end_with_parent, name="parent", daemon=True).start()
@@ -186,7 +186,7 @@ def _answer(function: Decide, request: Any) -> tuple[bool, Any]:
 
 
 def _end_with_parent() -> None:
-    """A worker whose controller was killed must not go on computing for nobody."""
+    """End the worker when its controller was killed; its results would have no receiver."""
     parent = parent_process()
     if parent is not None:
         parent.join()
@@ -194,6 +194,6 @@ def _end_with_parent() -> None:
 
 
 def _leave_signals() -> None:
-    """What is sent to the whole group is the controller's to handle."""
+    """Leave signals to the whole process group to the controller."""
     for number in (signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)

@@ -128,7 +128,7 @@ def restore(store: Database, path: Path, force: bool, now_s: float) -> Restored:
 
 @contextmanager
 def _made(store: Database) -> Iterator[None]:
-    """A file for the store; an empty one that was made for nothing does not stay."""
+    """Create a file for the store; remove an empty one after a failure."""
     was_there = store.path is None or store.path.exists()
     store.make_file()
     try:
@@ -183,7 +183,7 @@ def _finish(part: Path) -> Counts:
 
 
 def _checksum(file: IO[bytes]) -> bytes:
-    """The CRC-32 of a file but for the place where it is kept; never 0, which is none."""
+    """Return the CRC-32 of a file except for the place where it is kept; never 0, which means none."""
     file.seek(0)
     found = zlib.crc32(file.read(CHECKSUM_AT) + bytes(CHECKSUM_BYTES))
     file.seek(CHECKSUM_AT + CHECKSUM_BYTES)
@@ -205,7 +205,7 @@ def _sync(path: Path) -> None:
 
 @contextmanager
 def _opened(path: Path) -> Iterator[Database]:
-    """The backup for reading; an older one as an upgraded copy."""
+    """Open the backup for reading; an older one as an upgraded copy."""
     _check_file(path)
     with tempfile.TemporaryDirectory(prefix="trimtab-restore-") as folder:
         source = Database(_file_url(path), read_only=True)
@@ -257,14 +257,14 @@ def _refuse_unless_empty(connection: Connection, term: int, where: str) -> None:
 
 
 def _tables_of(connection: Connection) -> list[Table]:
-    """The tables that a store has, which may be of an older version."""
+    """Return the tables of a store, which may be of an older version."""
     found = MetaData()
     found.reflect(connection)
     return [table for table in found.sorted_tables if table.name != schema.VERSION_TABLE]
 
 
 def _copy_tables(read: Connection, write: Connection, tables: Iterable[Table]) -> Counts:
-    """Copy every row but the one that says who leads; numbers that the database gives are given anew."""
+    """Copy every row except the leader's; numbers that the database assigns are assigned again."""
     counts: Counts = {}
     for table in tables:
         if table.name == schema.lead.name:
@@ -281,14 +281,14 @@ def _copy_tables(read: Connection, write: Connection, tables: Iterable[Table]) -
 
 
 def _observe(connection: Connection) -> None:
-    """What was true at the time of the backup may be no more: nothing is to be done before an operator says so."""
+    """Stop all actions after a restore: the backup may be out of date, and an operator must confirm first."""
     row = connection.execute(select(schema.control.c.name, schema.control.c.body)).one_or_none()
     record = ControlRecord(True, 0, 0) if row is None else from_row("control", row.name, bytes(row.body))
     put(connection, schema.control, [to_row(observing(record))])
 
 
 def observing(record: ControlRecord) -> ControlRecord:
-    """The switches of a controller that sends no order and decides nothing until it is told to act."""
+    """Return the switches of a controller that sends no orders and decides nothing until an operator activates it."""
     return replace(record, acting=False)
 
 

@@ -44,7 +44,7 @@ class Stretch:
 
 
 def to_body(record: Any) -> bytes:
-    """The bytes of a record. Raises `CodecError` for what the codec refuses (NaN, say)."""
+    """Return the bytes of a record. Raises `CodecError` for a value that the codec refuses (NaN, for example)."""
     long = _long_parts(record)
     if sum(_weight(item) for items in long.values() for item in items) <= STRETCH_WEIGHT_MAX:
         frames = [pack(record, type(record))]
@@ -58,7 +58,7 @@ def to_body(record: Any) -> bytes:
 
 
 def from_body(body: bytes, cls: type[T]) -> T:
-    """The record of class `cls` that `to_body` made `body` from. Raises `CodecError` for anything else."""
+    """Return the record of class `cls` that `to_body` made `body` from. Raises `CodecError` for anything else."""
     first, *rest = _frames(body)
     record = unpack(first, cls)
     if not rest:
@@ -90,7 +90,7 @@ def _frames(body: bytes) -> list[bytes]:
 
 
 def _long_parts(record: Any) -> dict[str, tuple[Any, ...]]:
-    """The parts that may be long, by their name in a `Stretch`."""
+    """Return the parts that may be long, by their name in a `Stretch`."""
     if isinstance(record, DecisionRecord):
         return {
             "changes": record.changes,

@@ -1,4 +1,4 @@
-"""One database: its transactions, its version, and the row that says who leads."""
+"""One database: its transactions, its version, and the row that names the leader."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class Database:
         return found
 
     def schema(self) -> int:
-        """The version of the tables, 0 when there are none."""
+        """Return the version of the tables, 0 when there are none."""
         with self.reading(check=False) as connection:
             return versions.schema_of(connection, self.where)
 
@@ -75,8 +75,8 @@ class Database:
             versions.check(found, self.where)
 
     def drop_newer_tables(self, connection: Connection) -> int:
-        """Drop the tables that a newer program made, within the transaction under way; returns their term, 0 where the
-        tables are not newer."""
+        """Drop the tables that a newer program made, within the current transaction; return their term, 0 if the tables
+        are not newer."""
         if versions.schema_of(connection, self.where) <= schema.SCHEMA:
             return 0
         term, _ = self.locked_lead(connection)
@@ -89,7 +89,7 @@ class Database:
 
     @contextmanager
     def writing(self, check: bool = True) -> Iterator[Connection]:
-        """A transaction that may write; it is rolled back when anything is raised."""
+        """Open a transaction that may write; it is rolled back when anything is raised."""
         with in_words(self._url), self._engine.begin() as connection:
             if check:
                 self._check_schema(connection)
@@ -97,7 +97,7 @@ class Database:
 
     @contextmanager
     def reading(self, check: bool = True) -> Iterator[Connection]:
-        """A transaction that sees the store as it was at one moment."""
+        """Open a transaction that sees the store as it was at one moment."""
         options: dict[str, Any] = {"reading": True}
         if self.path is None:
             options |= {"isolation_level": "REPEATABLE READ", "postgresql_readonly": True}
@@ -119,14 +119,14 @@ class Database:
     # --- who leads ----------------------------------------------------------------------------------------------
 
     def locked_lead(self, connection: Connection) -> tuple[int, str]:
-        """The term and its holder, which nobody else can change before this transaction ends."""
+        """Return the term and its holder, locked until the end of this transaction."""
         row = connection.execute(select(schema.lead.c.term, schema.lead.c.controller).with_for_update()).one_or_none()
         if row is None:
             raise InvalidInput(Problem(self.where, "its table `lead` is empty", "a store that is whole"))
         return row.term, row.controller
 
     def set_lead(self, connection: Connection, term: int, controller: str, now_s: float) -> None:
-        """Write down who leads from now on; `locked_lead` has been called in this transaction."""
+        """Record the leader; `locked_lead` has been called in this transaction."""
         values = {"term": term, "controller": controller, "taken_s": now_s}
         connection.execute(update(schema.lead).values(values))
         connection.execute(insert(schema.terms).values(values))

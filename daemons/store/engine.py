@@ -35,7 +35,7 @@ _ADVICE = (
     (("not a database", "malformed"), "it is damaged or no store: put a backup in its place (`trimtab store restore`)"),
     (("disk i/o error",), "its disk fails, is full or limits the size of files: look at the system's log"),
     (("password", "authentication", "role "), "it refuses the user: see user and password in its URL"),
-    (("does not exist",), "it is not there: create the database, or mend the URL"),
+    (("does not exist",), "it is not there: create the database, or correct the URL"),
     (("connection", "timeout", "server closed", "terminating"), "it cannot be reached: see that the server runs"),
 )
 # Faults of ours, not of the store.
@@ -43,7 +43,7 @@ _OURS = (exc.IntegrityError, exc.DataError, exc.NotSupportedError)
 
 
 def parse_url(text: str) -> URL:
-    """A store's URL. Raises `InvalidInput` for what is neither a SQLite file nor a PostgreSQL database."""
+    """Parse a store's URL. Raises `InvalidInput` if it is neither a SQLite file nor a PostgreSQL database."""
     try:
         url = make_url(text)
     except (exc.ArgumentError, ValueError) as problem:
@@ -59,7 +59,7 @@ def parse_url(text: str) -> URL:
 
 
 def make_engine(url: URL, read_only: bool = False) -> Engine:
-    """An engine that connects when it is first used. Raises `InvalidInput` when the driver is not installed."""
+    """Return an engine that connects when it is first used. Raises `InvalidInput` when the driver is not installed."""
     if url.drivername == "sqlite":
         return _sqlite(Path(url.database or ""), read_only)
     try:
@@ -115,7 +115,7 @@ def _sqlite(path: Path, read_only: bool) -> Engine:
 
 
 def absolute(path: Path) -> Path:
-    """The path from the root on. Raises InvalidInput for a relative one where the current folder was deleted."""
+    """Return the absolute path. Raises InvalidInput for a relative one if the current folder was deleted."""
     try:
         return path.absolute()
     except FileNotFoundError as error:
@@ -129,7 +129,7 @@ def _set_up_sqlite(connection: sqlite3.Connection, _: ConnectionPoolEntry) -> No
 
 
 def _begin_sqlite(connection: Connection) -> None:
-    """Who may write takes the write lock first, so that what it has read cannot change under it."""
+    """Begin a transaction; a writer takes the write lock first, so data it has read cannot change meanwhile."""
     reading = connection.get_execution_options().get("reading", False)
     connection.exec_driver_sql("BEGIN" if reading else "BEGIN IMMEDIATE")
 
@@ -150,7 +150,8 @@ def make_file(path: Path) -> None:
 
 @contextmanager
 def in_words(url: URL) -> Iterator[None]:
-    """Turn what a database driver raises into `StoreUnavailable` with what to do; faults of ours go through."""
+    """Convert the errors of a database driver to `StoreUnavailable` with advice; Trimtab's own errors pass
+    unchanged."""
     try:
         yield
     except _OURS:
@@ -160,7 +161,7 @@ def in_words(url: URL) -> Iterator[None]:
 
 
 def explain(url: URL, problem: Exception) -> str:
-    """One line: which store, what to do, and what the driver said. Passwords are left out."""
+    """Return one line: the store, the advice, and the driver's message. Passwords are left out."""
     original = getattr(problem, "orig", None) or problem
     said = " ".join(str(original).split())[:ADVICE_LENGTH_MAX]
     known = f"{type(original).__name__} {said}".lower()

@@ -109,7 +109,8 @@ class History:
             self._note(answered, done_s=now_s, outcome=message.outcome.value, detail=message.detail)
 
     def take(self, now_s: float) -> Batch:
-        """Everything that has gathered and is complete at `now_s` (infinity: all); it is not given again."""
+        """Take everything that has been collected and is complete at `now_s` (infinity: all); it is not returned
+        again."""
         events, self._events = self._events, []
         actions, self._actions = self._actions, []
         snapshots, self._snapshots = self._snapshots, []
@@ -176,7 +177,7 @@ def _texts(row: Row) -> Row:
 
 
 def _storable(text: str) -> str:
-    """A text that every database takes: what is not UTF-8 or a zero becomes a question mark."""
+    """Return a text that every database accepts: invalid UTF-8 and zero bytes become question marks."""
     return text.encode("utf-8", "replace").decode().replace("\0", "?")
 
 
@@ -201,7 +202,7 @@ def put_uses(connection: Connection, uses: Iterable[NodeUse]) -> None:
 
 
 def uses_of(connection: Connection, statement: Select[Any]) -> list[NodeUse]:
-    """The rows of samples that `USES`, or a part of it, selects."""
+    """Return the rows of samples that `USES`, or a part of it, selects."""
     return [NodeUse(*row) for row in connection.execute(statement).all()]
 
 
@@ -209,7 +210,7 @@ def uses_of(connection: Connection, statement: Select[Any]) -> list[NodeUse]:
 
 
 def events(connection: Connection, limit: int, subject: str = "") -> tuple[Happened, ...]:
-    """The newest events, newest first; with a subject only those about it."""
+    """Return the newest events, newest first; with a subject only those about it."""
     table = schema.events
     wanted = select(table.c.at_s, table.c.what, table.c.subject, table.c.term, table.c.detail)
     if subject:
@@ -219,7 +220,7 @@ def events(connection: Connection, limit: int, subject: str = "") -> tuple[Happe
 
 
 def actions(connection: Connection, limit: int, vm: str = "") -> tuple[ActionEntry, ...]:
-    """The newest actions, newest first; with a VM only those on it."""
+    """Return the newest actions, newest first; with a VM only those on it."""
     table = schema.actions
     wanted = select(table).where(table.c.vm == vm) if vm else select(table)
     rows = connection.execute(wanted.order_by(table.c.at_s.desc(), table.c.id).limit(limit)).mappings()
@@ -227,7 +228,7 @@ def actions(connection: Connection, limit: int, vm: str = "") -> tuple[ActionEnt
 
 
 def samples(connection: Connection, node: str, from_s: float, to_s: float) -> tuple[NodeUse, ...]:
-    """A node's use from `from_s` (inclusive) to `to_s` (exclusive), oldest first."""
+    """Return a node's use from `from_s` (inclusive) to `to_s` (exclusive), oldest first."""
     table = schema.samples
     wanted = USES.where(table.c.node == node, table.c.from_s >= from_s, table.c.from_s < to_s)
     return tuple(uses_of(connection, wanted.order_by(table.c.from_s)))

@@ -1,4 +1,4 @@
-"""What a new leader is told of notifications."""
+"""The notifications that a new leader loads."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ ALARMS_MAX = 5_000  # of those about alarms: what was told last of each says whe
 
 
 def standing(connection: Connection) -> tuple[NotificationRecord, ...]:
-    """What waits and what was given up, and the newest that tell of alarms, oldest first."""
+    """Return the notifications that wait or were given up, and the newest about alarms, oldest first."""
     table = schema.notifications
     is_open = table.c.state.in_((NoticeState.WAITING.value, NoticeState.DEAD.value))
     of_alarms = or_(table.c.what.like("alarm:%"), table.c.what.like("cleared:%"))

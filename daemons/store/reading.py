@@ -82,7 +82,7 @@ class Reading:
         return self._database.where
 
     def kept(self) -> StoredSpans:
-        """From when to when there is something."""
+        """Return the spans of the stored data."""
         return self._ask(kept)
 
     # --- what happened and what was ordered ---------------------------------------------------------------------
@@ -90,7 +90,7 @@ class Reading:
     def events(
         self, from_s: float, to_s: float, what: Sequence[str] = (), subject: str = "", limit: int = LIMIT
     ) -> tuple[EventRow, ...]:
-        """What happened, newest first; only of some kinds, or about one subject."""
+        """Return the events, newest first; only of some kinds, or about one subject."""
         table = schema.events.c
         conditions = [*_within(table.at_s, from_s, to_s)]
         if what:
@@ -100,7 +100,7 @@ class Reading:
         return self._rows(EventRow, schema.events, conditions, (table.at_s.desc(), table.id.desc()), limit)
 
     def event_counts(self, from_s: float, to_s: float) -> tuple[EventCount, ...]:
-        """How often each thing happened, the most frequent first."""
+        """Return the number of events of each kind, the most frequent first."""
         return self._ask(lambda connection: event_counts(connection, from_s, to_s))
 
     def actions(
@@ -121,7 +121,7 @@ class Reading:
     # --- decisions ----------------------------------------------------------------------------------------------
 
     def decisions(self, from_s: float, to_s: float, limit: int = LIMIT) -> tuple[DecisionRow, ...]:
-        """The decisions of the span, newest first, without what is packed in them."""
+        """Return the decisions of the span, newest first, without their packed data."""
         table = schema.decisions.c
         names = [field.name for field in fields(DecisionRow)]
         wanted = select(*(table[name] for name in names)).where(*_within(table.at_s, from_s, to_s))
@@ -130,18 +130,18 @@ class Reading:
         return tuple(DecisionRow(**{**row, "reasons": _reasons(row["reasons"])}) for row in rows)
 
     def decision(self, number: int) -> DecisionRecord | None:
-        """All of a decision; None when it is not (or no longer) kept."""
+        """Return the whole of a decision; None when it is not (or no longer) kept."""
         return self._record("decision", number, DecisionRecord)
 
     def snapshots(self, from_s: float, to_s: float, limit: int = LIMIT) -> tuple[SnapshotRow, ...]:
-        """Which decisions' snapshots are kept, newest first."""
+        """Return the decisions with stored snapshots, newest first."""
         table = schema.snapshots.c
         wanted = select(table.number, table.at_s, table.term, func.length(table.body).label("size_bytes"))
         wanted = wanted.where(*_within(table.at_s, from_s, to_s)).order_by(table.number.desc()).limit(_bound(limit))
         return self._ask(lambda connection: tuple(SnapshotRow(**row) for row in connection.execute(wanted).mappings()))
 
     def snapshot(self, number: int) -> bytes | None:
-        """The bytes from which a decision was computed; None when they are not kept."""
+        """Return the bytes from which a decision was computed; None when they are not kept."""
         wanted = select(schema.snapshots.c.body).where(schema.snapshots.c.number == number)
         body = self._ask(lambda connection: connection.execute(wanted).scalar())
         return None if body is None else bytes(body)
@@ -149,16 +149,16 @@ class Reading:
     # --- use and costs ------------------------------------------------------------------------------------------
 
     def use(self, from_s: float, to_s: float, step_s: float) -> tuple[ClusterUse, ...]:
-        """The use of all nodes together in steps of `step_s` (above 0) from `from_s` on, oldest first; a step in which
-        nothing was reported is left out. Steps shorter than what is stored (five minutes) give what is stored."""
+        """Return the use of all nodes together in steps of `step_s` (above 0) from `from_s` on, oldest first; a step
+        without reports is left out. Steps shorter than the stored ones (five minutes) return the stored ones."""
         return self._ask(lambda connection: _use(connection, from_s, to_s, _above_0(step_s)))
 
     def node_use(self, node: str, from_s: float, to_s: float, step_s: float) -> tuple[NodeStep, ...]:
-        """The same of one node."""
+        """Return the same of one node."""
         return self._ask(lambda connection: _node_use(connection, node, from_s, to_s, _above_0(step_s)))
 
     def costs(self, from_s: float, to_s: float) -> tuple[CostRecord, ...]:
-        """What the cycles that began in the span cost, oldest first."""
+        """Return the costs of the cycles that began in the span, oldest first."""
         table = schema.costs
         wanted = select(table).where(*_within(table.c.at_s, from_s, to_s)).order_by(table.c.at_s)
         return self._ask(lambda connection: tuple(CostRecord(**row) for row in connection.execute(wanted).mappings()))
@@ -166,41 +166,42 @@ class Reading:
     # --- workloads, nodes, environments -------------------------------------------------------------------------
 
     def jobs(self, from_s: float, to_s: float, limit: int = LIMIT) -> tuple[JobRow, ...]:
-        """Jobs accepted or ended in the span, the last accepted first; instances of web applications are none."""
+        """Return the jobs accepted or ended in the span, the last accepted first; without instances of web
+        applications."""
         table = schema.jobs.c
         touched = or_(*(_both(_within(column, from_s, to_s)) for column in (table.accepted_s, table.finished_s)))
         order = (table.accepted_s.desc(), table.name)
         return self._rows(JobRow, schema.jobs, [touched, _IS_JOB], order, limit)
 
     def late_jobs(self, from_s: float, to_s: float, limit: int = LIMIT) -> tuple[JobRow, ...]:
-        """Jobs completed in the span after their goals, the latest first."""
+        """Return the jobs completed in the span after their goals, the latest first."""
         table = schema.jobs.c
         late_s = table.finished_s - table.goal_s
         conditions = [*_within(table.finished_s, from_s, to_s), table.phase == "completed", late_s > 0, _IS_JOB]
         return self._rows(JobRow, schema.jobs, conditions, (late_s.desc(), table.name), limit)
 
     def job_figures(self, from_s: float, to_s: float) -> JobFigures:
-        """How many jobs were accepted, ended, and met their goals."""
+        """Return the numbers of jobs that were accepted, ended, and met their goals."""
         return self._ask(lambda connection: job_figures(connection, from_s, to_s, _IS_JOB))
 
     def job(self, name: str) -> JobRecord | None:
-        """All of a job; None when it is not (or no longer) kept."""
+        """Return the whole of a job; None when it is not (or no longer) kept."""
         return self._record("job", name, JobRecord)
 
     def nodes(self) -> tuple[NodeRecord, ...]:
-        """Every node that takes part, by name."""
+        """Return every registered node, by name."""
         return self._records("node")
 
     def web(self) -> tuple[WebRecord, ...]:
-        """Every web application, by name."""
+        """Return every web application, by name."""
         return self._records("web")
 
     def environments(self) -> tuple[EnvironmentRecord, ...]:
-        """Every environment that is kept, by name."""
+        """Return every environment that is kept, by name."""
         return self._records("environment")
 
     def assurances(self) -> tuple[AssuranceRecord, ...]:
-        """What is known of each environment's demand and of how it was served, by name."""
+        """Return the known demand of each environment and its measured service, by name."""
         return self._records("assurance")
 
     # --- who asked, and who was told ----------------------------------------------------------------------------
@@ -208,7 +209,8 @@ class Reading:
     def audit(
         self, from_s: float, to_s: float, account: str = "", kind: str = "", text: str = "", limit: int = LIMIT
     ) -> tuple[Audited, ...]:
-        """Who asked for what, newest first; only of one account or kind, or with a text in subject, why or detail."""
+        """Return the audited requests, newest first; only of one account or kind, or with a text in subject, why or
+        detail."""
         table = schema.audit.c
         conditions = [*_within(table.at_s, from_s, to_s)]
         conditions += [column == value for column, value in ((table.account, account), (table.kind, kind)) if value]
@@ -220,7 +222,7 @@ class Reading:
     def notifications(
         self, state: str = "", from_s: float | None = None, to_s: float | None = None, limit: int = LIMIT
     ) -> tuple[NotificationRecord, ...]:
-        """What is told to somebody, newest first; only in one state, or of a span."""
+        """Return the notifications, newest first; only in one state, or of a span."""
         table = schema.notifications.c
         conditions: list[Condition] = [table.state == state] if state else []
         conditions += [table.at_s >= from_s] if from_s is not None else []
@@ -284,7 +286,7 @@ def _reasons(text: str | None) -> tuple[tuple[str, str, int], ...]:
 
 
 def _step(connection: Connection, column: Column[float], from_s: float, step_s: float) -> ColumnElement[Any]:
-    """In which step a time from `from_s` on lies."""
+    """Return the step of a time at or after `from_s`."""
     quotient = (column - from_s) / step_s
     # not every SQLite knows `floor`, and a cast rounds in PostgreSQL
     return cast(quotient, BigInteger) if connection.dialect.name == "sqlite" else func.floor(quotient)

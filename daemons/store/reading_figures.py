@@ -9,7 +9,7 @@ from daemons.store.reading_rows import ActionFigures, EventCount, JobFigures, St
 
 
 def event_counts(connection: Connection, from_s: float, to_s: float) -> tuple[EventCount, ...]:
-    """How often each thing happened, the most frequent first."""
+    """Return the number of events of each kind, the most frequent first."""
     table = schema.events.c
     count = func.count()
     wanted = select(table.what, count, func.min(table.at_s), func.max(table.at_s))
@@ -49,7 +49,7 @@ def action_figures(connection: Connection, from_s: float, to_s: float) -> tuple[
 
 
 def job_figures(connection: Connection, from_s: float, to_s: float, condition: ColumnElement[bool]) -> JobFigures:
-    """Jobs that meet a condition, see `JobFigures`."""
+    """Return the figures of jobs that meet a condition, see `JobFigures`."""
     table = schema.jobs.c
     accepted = select(func.count()).where(table.accepted_s >= from_s, table.accepted_s < to_s, condition)
     late_s = table.finished_s - table.goal_s
@@ -67,7 +67,7 @@ def job_figures(connection: Connection, from_s: float, to_s: float, condition: C
 
 
 def kept(connection: Connection) -> StoredSpans:
-    """From when to when there is something."""
+    """Return the spans of the stored data."""
 
     def span(table: Table, column: Column[float]) -> tuple[float, float] | None:
         first = connection.execute(select(column).select_from(table).order_by(column).limit(1)).scalar()

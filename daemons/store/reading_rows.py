@@ -162,6 +162,6 @@ class StoredSpans:
     costs: tuple[float, float] | None
 
     def first_s(self) -> float | None:
-        """The oldest of all."""
+        """Return the start of the oldest span."""
         known: list[Any] = [self.events, self.actions, self.decisions, self.snapshots, self.samples, self.costs]
         return min((span[0] for span in known if span is not None), default=None)

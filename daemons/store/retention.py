@@ -1,4 +1,4 @@
-"""How long history is kept. Deletes in steps of a moment each, so that whoever writes waits for one of them at most."""
+"""Retention of history. Deletes in short steps, so a writer waits for one of them at most."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Retention:
     notifications_days: float = 30.0
 
     def jobs_before_s(self, now_s: float) -> float:
-        """When a job must have been over to be forgotten at `now_s`."""
+        """Return the time before which a job must have ended for it to be deleted at `now_s`."""
         return now_s - self.jobs_days * DAY_S
 
     def __post_init__(self) -> None:
@@ -126,7 +126,7 @@ class Pruner:
         yield from self._old("notifications", schema.notifications.c.at_s, keep.notifications_days)
 
     def bound_snapshots(self) -> Steps:
-        """Delete the oldest snapshots that are more than is to be kept, a step at each turn."""
+        """Delete the oldest snapshots beyond the limit, a step at each turn."""
         if self._keep.snapshots_mib <= 0.0:
             return
         number, body = schema.snapshots.c.number, schema.snapshots.c.body
@@ -176,12 +176,12 @@ class Pruner:
 
 
 def keeps_job(before_s: float) -> ColumnElement[bool]:
-    """Which jobs stay when those are deleted that were over before then."""
+    """Return the condition for jobs that stay when those that ended before then are deleted."""
     return or_(not_(schema.jobs.c.idle), schema.jobs.c.finished_s >= before_s)
 
 
 def counted(steps: Steps) -> Pruned:
-    """What went in some steps."""
+    """Run the steps and return the number of deleted rows."""
     counts: Counter[str] = Counter()
     for name, rows in steps:
         counts[name] += rows
@@ -190,7 +190,7 @@ def counted(steps: Steps) -> Pruned:
 
 
 def _next_rows(rows: int, took_s: float) -> int:
-    """How many rows the next step takes after one of so many that took so long."""
+    """Return the number of rows for the next step, from the size and duration of the last."""
     if took_s > STEP_S:
         return max(STEP_ROWS_MIN, rows // 2)
     return min(STEP_ROWS, 2 * rows) if took_s < STEP_S / 2 else rows

@@ -167,7 +167,7 @@ KINDS: Mapping[str, RecordKind] = {
 
 
 def to_row(record: Any) -> Row:
-    """The row of a record. Raises `CodecError`, naming the record, for what the codec refuses."""
+    """Return the row of a record. Raises `CodecError`, naming the record, for a value that the codec refuses."""
     name = record.key[1]
     kind = KINDS[record.key[0]]
     try:
@@ -177,7 +177,7 @@ def to_row(record: Any) -> Row:
 
 
 def from_row(kind: str, name: Any, body: bytes) -> Any:
-    """The record in a row. Raises `CodecError`, naming the record, when the body is not one of this version."""
+    """Return the record in a row. Raises `CodecError`, naming the record, when the body is not one of this version."""
     try:
         return from_body(body, KINDS[kind].cls)
     except CodecError as problem:
@@ -185,9 +185,10 @@ def from_row(kind: str, name: Any, body: bytes) -> Any:
 
 
 def sort_out(records: tuple[Any, ...]) -> dict[str, Sorted]:
-    """What a write comes to, by kind; the last record of a key is the one that counts.
+    """Return the resulting changes of a write, by kind; the last record of a key counts.
 
-    Raises ContractViolation for what is not a record of the controller, `CodecError` for what cannot be packed.
+    Raises ContractViolation for anything that is not a record of the controller, `CodecError` for anything that cannot
+    be packed.
     """
     newest = {record.key: record for record in records if _is_known(record)}
     sorted_out: dict[str, Sorted] = {}

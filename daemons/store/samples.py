@@ -46,7 +46,7 @@ SUMS = ("disk_busy_s", "disk_read_bytes", "disk_write_bytes", "net_rx_bytes", "n
 
 
 def merge(uses: Iterable[NodeUse], from_s: float, span_s: float) -> NodeUse:
-    """One node's use over a longer time, from its parts (at least one), which must not overlap."""
+    """Merge one node's use over a longer time from its parts (at least one), which must not overlap."""
     parts = list(uses)
     readings = sum(part.readings for part in parts)
     values: dict[str, float] = {}
@@ -61,12 +61,12 @@ def merge(uses: Iterable[NodeUse], from_s: float, span_s: float) -> NodeUse:
 
 
 def slot_s(at_s: float, span_s: float) -> float:
-    """When the slot of length `span_s` began in which `at_s` lies."""
+    """Return when the slot of length `span_s` that includes `at_s` began."""
     return math.floor(at_s / span_s) * span_s
 
 
 def _added(now: float, before: float) -> float:
-    """What a cumulative counter has gained; one that fell has begun anew."""
+    """Return the increase of a cumulative counter; one that fell was reset."""
     return now - before if now >= before else now
 
 
@@ -90,7 +90,7 @@ class SampleBook:
         self._open[node] = use
 
     def take(self, now_s: float) -> tuple[NodeUse, ...]:
-        """What is complete at `now_s` and was not taken before; infinity: everything."""
+        """Take the samples that are complete at `now_s` and were not taken before; infinity: everything."""
         for node, use in list(self._open.items()):
             if use.from_s + FINE_S <= now_s:
                 self._done.append(self._open.pop(node))

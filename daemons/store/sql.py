@@ -85,7 +85,7 @@ class SqlStore(Database):
                     connection.execute(statement, [{"gone": key} for key in change.gone])
 
     def decision(self, number: int) -> DecisionRecord | None:
-        """A decision, None when it is not (or no longer) kept."""
+        """Return a decision, None when it is not (or no longer) kept."""
         wanted = select(schema.decisions.c.body).where(schema.decisions.c.number == number)
         with self.reading() as connection:
             body = connection.execute(wanted).scalar()
@@ -100,45 +100,45 @@ class SqlStore(Database):
                 history.append(connection, batch)
 
     def events(self, limit: int, subject: str = "") -> tuple[Happened, ...]:
-        """The newest events, newest first; with a subject only those about it."""
+        """Return the newest events, newest first; with a subject only those about it."""
         with self.reading() as connection:
             return history.events(connection, limit, subject)
 
     def actions(self, limit: int, vm: str = "") -> tuple[ActionEntry, ...]:
-        """The newest actions, newest first; with a VM only those on it."""
+        """Return the newest actions, newest first; with a VM only those on it."""
         with self.reading() as connection:
             return history.actions(connection, limit, vm)
 
     def samples(self, node: str, from_s: float, to_s: float) -> tuple[NodeUse, ...]:
-        """A node's use from `from_s` (inclusive) to `to_s` (exclusive), oldest first."""
+        """Return a node's use from `from_s` (inclusive) to `to_s` (exclusive), oldest first."""
         with self.reading() as connection:
             return history.samples(connection, node, from_s, to_s)
 
     def prune(self, keep: retention.Retention) -> retention.Pruned:
-        """Delete history that is older or more than is to be kept."""
+        """Delete history that is older or more than `keep` allows."""
         return retention.counted(self.prune_steps(keep, self._clock.now_s()))
 
     def prune_steps(self, keep: retention.Retention, now_s: float) -> retention.Steps:
-        """The same a step at each turn, in which the store is busy for about `retention.STEP_S`."""
+        """Delete the same in steps, each of which keeps the store busy for about `retention.STEP_S`."""
         pruner = retention.Pruner(self.writing, self.reading, keep, now_s, SystemClock().monotonic_s)
         return pruner.steps()
 
     def bound_steps(self, keep: retention.Retention) -> retention.Steps:
-        """Delete the oldest snapshots that are more than is to be kept, a step at each turn."""
+        """Delete the oldest snapshots beyond the limit, a step at each turn."""
         pruner = retention.Pruner(self.writing, self.reading, keep, 0.0, SystemClock().monotonic_s)
         return pruner.bound_snapshots()
 
     # --- versions and backup ------------------------------------------------------------------------------------
 
     def upgrade(self) -> tuple[int, int]:
-        """Make the tables, or bring them to this program's version; returns the versions before (0: none) and after.
+        """Create the tables, or upgrade them to this program's version; return the versions before (0: none) and after.
 
-        Where that changes tables, whoever leads has lost the lead.
+        If that changes tables, the current leader loses its leadership.
         """
         return self.upgrade_tables(raise_term_at_s=self._clock.now_s()), schema.SCHEMA
 
     def backup_before_upgrade(self, folder: str | Path) -> Path | None:
-        """A backup in `folder` of a store that is to be upgraded; None where there is nothing to upgrade."""
+        """Create a backup in `folder` of a store that will be upgraded; return None if there is nothing to upgrade."""
         return backups.backup_before_upgrade(self, Path(folder))
 
     def backup(self, path: str | Path) -> dict[str, int]:
@@ -151,10 +151,10 @@ class SqlStore(Database):
 
 
 def _image(connection: Connection, of_jobs: ColumnElement[bool] | None) -> tuple[Any, ...]:
-    """The records of a new leader: control, nodes, environments, web applications, windows, durations, loadings, paces,
-    what was learnt of jobs and operations, what is known of demand, jobs in the order of their submission (those that
-    are wanted, or all), decisions oldest first. Rows are unpacked as they come: tens of thousands at once would leave
-    holes in memory."""
+    """Return the records for a new leader. They are control, nodes, environments, web applications, windows, durations,
+    resource profiles, baseline throughputs, and learnt data of jobs and operations. Then follow known demand, jobs in
+    the order of submission (the selected ones, or all), and decisions oldest first. Rows are unpacked one by one: tens
+    of thousands at once would fragment memory."""
     control, nodes, jobs, decisions, web = schema.control, schema.nodes, schema.jobs, schema.decisions, schema.web
     environments = schema.environments
     found = {
@@ -184,7 +184,7 @@ def _image(connection: Connection, of_jobs: ColumnElement[bool] | None) -> tuple
 
 
 def _costs(connection: Connection) -> tuple[CostRecord, ...]:
-    """What the last days that are stored cost, oldest first."""
+    """Return the costs of the last stored days, oldest first."""
     costs = schema.costs.c
     newest_s = connection.execute(select(func.max(costs.at_s))).scalar()
     if newest_s is None:
@@ -200,7 +200,7 @@ def _costs(connection: Connection) -> tuple[CostRecord, ...]:
 
 
 def _first_decision(connection: Connection) -> int:
-    """The number of the oldest decision that belongs into the image."""
+    """Return the number of the oldest decision in the image."""
     decisions = schema.decisions
     sizes = select(decisions.c.number, decisions.c.changes + decisions.c.refusals, decisions.c.gains)
     first, items = 0, 0

@@ -1,7 +1,7 @@
-"""Insert or replace, in the words that SQLite and PostgreSQL share.
+"""Insert or replace, with the syntax that SQLite and PostgreSQL share.
 
-Each statement is made once. SQLAlchemy copies all columns of a table for one, into objects that refer to each other in
-circles: made anew for every write, they would pile up until the garbage collector looks for them.
+Each statement is made once. SQLAlchemy copies all columns of a table for one, into objects with circular references.
+Statements made for every write would accumulate until the garbage collector runs.
 """
 
 from __future__ import annotations

@@ -17,7 +17,8 @@ _UPGRADE_LOCK = 0x7472696D  # of PostgreSQL's advisory locks: one upgrade at a t
 
 
 def schema_of(connection: Connection, where: str) -> int:
-    """The version of a store's tables, `EMPTY` when it has none. Raises `InvalidInput` for a database of others."""
+    """Return the version of a store's tables, `EMPTY` when it has none. Raises `InvalidInput` if the database is not
+    Trimtab's."""
     tables = inspect(connection).get_table_names()
     if VERSION_TABLE not in tables:
         if tables:
@@ -48,10 +49,10 @@ def check_known(found: int, where: str) -> None:
 
 
 def upgrade(connection: Connection, where: str, to: int = SCHEMA) -> int:
-    """Bring the tables to a version, this program's unless `to` says which, within the transaction under way; returns
-    the version found.
+    """Upgrade the tables to version `to`, by default this program's, within the current transaction; return the version
+    found.
 
-    Raises `InvalidInput` for a newer store and a database of others.
+    Raises `InvalidInput` for a newer store and for a database that is not Trimtab's.
     """
     if connection.dialect.name == "postgresql":
         connection.execute(text(f"SELECT pg_advisory_xact_lock({_UPGRADE_LOCK})"))

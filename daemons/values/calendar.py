@@ -52,9 +52,9 @@ class DailyPeriods:
     days: tuple[int, ...]
 
     def at(self, now_s: float) -> Period | None:
-        """The period under way, else the next one; None when there is none within two weeks.
+        """Return the current period, else the next one; None when there is none within two weeks.
 
-        One without any time for submission, since the clock leaves that out, does not take place.
+        A period without any time for submission, because the clock skips it, does not take place.
         """
         today = _local(now_s, self.zone).date()
         for ahead in range(-2, SEARCH_DAYS):
@@ -74,15 +74,15 @@ class DailyPeriods:
         )
 
     def overlaps(self) -> bool:
-        """Whether one period may open before another's deadline, by the days of the week alone."""
+        """Return whether one period may open before another's deadline, by the days of the week alone."""
         opening = sorted(day * DAY_S + self.submit_from_s for day in set(self.days))
         lasts_s = self.deadline_s - self.submit_from_s
         following = [*opening[1:], *(first + 7 * DAY_S for first in opening[:1])]
         return any(later - earlier < lasts_s for earlier, later in zip(opening, following, strict=True))
 
     def slots(self, period: Period, slot_s: float) -> tuple[Stretch, ...]:
-        """The submission period, cut into slots of `slot_s` by local time since it opened: the same time of day is the
-        same slot on every day. Slots that come twice have two stretches, those left out none."""
+        """Return the submission period, cut into slots of `slot_s` by local time since it opened: the same time of day
+        is the same slot on every day. Slots that occur twice have two stretches, skipped ones none."""
         stretches = []
         at_s, opened_s = period.opens_s, _local_s(period.opens_s, self.zone)
         while at_s < period.submit_until_s:
@@ -103,7 +103,7 @@ def check_zone(field: str, name: str) -> None:
 
 
 def seconds_of_day(text: str) -> int:
-    """`HH:MM` in seconds after midnight."""
+    """Convert `HH:MM` to seconds after midnight."""
     hours, minutes = text.split(":")
     return int(hours) * 3600 + int(minutes) * 60
 
@@ -121,7 +121,8 @@ def _after(time_s: int, before_s: int) -> int:
 
 
 def moment(day: date, time_s: int, zone: str) -> float:
-    """The absolute seconds of a local time, `time_s` after the midnight of a day (more than a day: of a later one)."""
+    """Return the absolute seconds of a local time, `time_s` after the midnight of a day (more than a day: on a later
+    one)."""
     days, rest_s = divmod(time_s, DAY_S)
     clock = datetime(day.year, day.month, day.day, tzinfo=_zone(zone)) + timedelta(days=days, seconds=rest_s)
     first_s = clock.timestamp()
@@ -131,24 +132,24 @@ def moment(day: date, time_s: int, zone: str) -> float:
 
 
 def time_of_day_s(at_s: float, zone: str) -> float:
-    """Seconds since local midnight by the clock."""
+    """Return the seconds since local midnight by the clock."""
     return _local_s(at_s, zone) % DAY_S
 
 
 def next_time_of_day_s(at_s: float, time_s: int, zone: str) -> float:
-    """The first moment after `at_s` at which the local clock shows `time_s` seconds after midnight."""
+    """Return the first moment after `at_s` at which the local clock shows `time_s` seconds after midnight."""
     today = _local(at_s, zone).date()
     later = (moment(today + timedelta(days=ahead), time_s, zone) for ahead in range(3))
     return next(moment_s for moment_s in later if moment_s > at_s)
 
 
 def clock_s(at_s: float, zone: str) -> float:
-    """What the local clock shows, in seconds since its midnight of 1970-01-01."""
+    """Return the local clock's time, in seconds since its midnight of 1970-01-01."""
     return _local_s(at_s, zone)
 
 
 def local_text(at_s: float, zone: str) -> str:
-    """A moment by the local clock with its offset: `2026-10-25 02:30 +0200`."""
+    """Format a moment by the local clock with its offset: `2026-10-25 02:30 +0200`."""
     return _local(at_s, zone).strftime("%Y-%m-%d %H:%M %z")
 
 
@@ -173,18 +174,18 @@ def _offset_s(at_s: float, zone: str) -> float:
 
 
 def _local_s(at_s: float, zone: str) -> float:
-    """What the local clock shows, in seconds since its 1970."""
+    """Return the local clock's time, in seconds since its 1970."""
     return at_s + _offset_s(at_s, zone)
 
 
 def _before_change(from_s: float, to_s: float, zone: str) -> float:
-    """`to_s`, or the moment before it at which the clock is changed."""
+    """Return `to_s`, or the earlier moment at which the clock is changed."""
     unchanged = _offset_s(from_s, zone) == _offset_s(to_s - 1e-3, zone)
     return to_s if unchanged else _change_s(from_s, to_s, zone)
 
 
 def _change_s(before_s: float, after_s: float, zone: str) -> float:
-    """When the clock is changed between two moments, to the second."""
+    """Return when the clock is changed between two moments, to the second."""
     offset_s = _offset_s(before_s, zone)
     while after_s - before_s > 0.5:
         middle_s = (before_s + after_s) / 2.0

@@ -14,7 +14,7 @@ class PerMinute:
         self._counts: dict[str, tuple[float, int]] = {}  # by name: since, how many
 
     def passes(self, name: str, now_s: float) -> bool:
-        """Whether one more may."""
+        """Return whether one more is allowed."""
         since_s, count = self._counts.get(name, (now_s, 0))
         if now_s >= since_s + PERIOD_S:
             since_s, count = now_s, 0

@@ -1,4 +1,4 @@
-"""What the controller's core is told once at its start; `daemons.service.main` builds it from the configuration
+"""Settings that the controller's core gets once at its start; `daemons.service.main` builds them from the configuration
 file."""
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from shared.values.operation_costs import COSTS, OperationCosts
 
 
 class Automation(StrEnum):
-    """How far a cycle decision goes by itself."""
+    """How far a cycle decision is carried out automatically."""
 
     ADVISE = "advise"  # recorded, never carried out
     CONFIRM = "confirm"  # waits for an operator's approval
@@ -24,7 +24,7 @@ class Automation(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """How many actions may be under way at once, and how much one account may have; 0 means no limit.
+    """Maximum numbers of concurrent actions, and of jobs of one account; 0 means no limit.
 
     A migration counts on both of its nodes. jobs_per_account: jobs of a user or an owner that are not over.
     """
@@ -93,15 +93,15 @@ class PowerSettings:
         return sleeps and PowerOperation.WAKE in self.does
 
     def draw_of(self, node_type: str) -> Draw:
-        """What a node of the type draws."""
+        """Return the power that a node of the type draws."""
         return self.draws.get(node_type) or self.draws.get("default") or Draw()
 
 
 @dataclass(frozen=True, slots=True)
 class PriceSettings:
-    """What energy costs: per_kwh on the average over the day of a shape of the thesis, of which `ratio` is highest over
-    lowest; "series": as `ReadPrices` says, every read_every_s. `timezone`: whose clock tells the time of day.
-    per_utility: what an hour of a web application at a utility lower by one is worth (0: not counted)."""
+    """The price of energy. per_kwh: average over the day, with a shape of the thesis, of which `ratio` is highest over
+    lowest; "series": as `ReadPrices` returns, every read_every_s. `timezone`: of the time of day. per_utility: the
+    value of an hour of a web application at a utility lower by one (0: not counted)."""
 
     shape: str = "uniform"
     per_kwh: float = 0.30
@@ -114,22 +114,22 @@ class PriceSettings:
 
 @dataclass(frozen=True, slots=True)
 class BalancerSettings:
-    """How web applications' load balancer is kept up to date. driver: "none": nobody tells it anything. An instance is
-    not stopped before its requests are done, or drain_limit_s have passed; retry_s, retry_max_s: back-off after a
-    failure, doubling; poll_s: how often it is asked whether one is drained; retell_s: how often each application is
-    told anew though nothing has changed (0: never). measures: it can say what requests have met with."""
+    """How web applications' load balancer is kept up to date. driver: "none": nothing updates it. An instance is not
+    stopped before its requests are done, or drain_limit_s have passed. retry_s, retry_max_s: back-off after a failure,
+    doubling. poll_s: interval of checks whether one is drained. resend_s: interval at which the backends of each
+    application are sent again without a change (0: never). measures: it can measure requests."""
 
     driver: str = "none"
     drain_limit_s: float = 60.0
     poll_s: float = 5.0
     retry_s: float = 5.0
     retry_max_s: float = 30.0
-    retell_s: float = 5.0
+    resend_s: float = 5.0
     measures: bool = False
 
     @property
     def tells(self) -> bool:
-        """There is a balancer to be told."""
+        """Whether there is a balancer to update."""
         return self.driver != "none"
 
 
@@ -193,12 +193,12 @@ class InterferenceSettings:
 @dataclass(frozen=True, slots=True)
 class AssuranceSettings:
     """What goes with admission. police: requests for units are held to what was reserved; surplus: what becomes of the
-    rest. head_room: standard deviations of use that are entitled beyond the mean; horizontal: widths of sliding windows
+    rest. headroom: standard deviations of use that are entitled beyond the mean; horizontal: widths of sliding windows
     in slots. timezone: of environments without a reservation."""
 
     police: bool = True
     surplus: SurplusUse = SurplusUse.BEST_EFFORT
-    head_room: float = 2.25
+    headroom: float = 2.25
     horizontal: tuple[int, ...] = (4,)
     timezone: str = "UTC"
 
@@ -214,28 +214,29 @@ class QuietHours:
 
 @dataclass(frozen=True, slots=True)
 class NotifyRule:
-    """What is told over which channels. events: codes of events, and of alarms after `alarm:`, with `*` and `?`;
-    subjects: the same for what they are about (empty: everything). at_least_every_s: an alarm that lasts is told again
-    so often (0: it is not). digest_s: gathered for so long. damp_s: about the same subject, one message in so long."""
+    """Which notices go over which channels. events: codes of events, and of alarms after `alarm:`, with `*` and `?`;
+    subjects: the same for their subjects (empty: everything). at_least_every_s: a lasting alarm is repeated at this
+    interval (0: never). digest_s: collection time of a message. deduplicate_s: about the same subject, at most one
+    message in this time."""
 
     events: tuple[str, ...]
     channels: tuple[str, ...]
     subjects: tuple[str, ...] = ()
     at_least_every_s: float = 0.0
     digest_s: float = 0.0
-    damp_s: float = 300.0
+    deduplicate_s: float = 300.0
     quiet: QuietHours | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class NotifySettings:
-    """Who is told what. channels: their kinds by name. A message is given up after `tries_max` tries, or when one fails
-    more than `give_up_s` after it was written. waiting_max: notifications that may wait for a channel. cluster: what
-    messages say that they are of."""
+    """Who receives which notifications. channels: their kinds by name. A message is given up after `attempts_max`
+    attempts, or when one fails more than `give_up_s` after it was written. waiting_max: notifications that may wait for
+    a channel. cluster: the name of the cluster in messages."""
 
     channels: Mapping[str, str] = field(default_factory=dict)
     rules: tuple[NotifyRule, ...] = ()
-    tries_max: int = 100
+    attempts_max: int = 100
     give_up_s: float = 86_400.0
     waiting_max: int = 1_000
     cluster: str = "trimtab"
@@ -248,11 +249,11 @@ class NotifySettings:
 
 @dataclass(frozen=True, slots=True)
 class WebPlanning:
-    """What CPU web applications are given beyond what they use now: a decision plans for the quantile
-    `headroom_quantile` (0.5 to below 1) of the load within `horizon_s`, less where jobs are worse off than they are,
-    and for working off within `work_off_s` what waits. An instance can use `usable_frac` (0..1) of its CPU before
-    requests pile up. `known_mhz`: the load in MHz of an application over that time from a moment on, where it is known
-    (an oracle to compare decisions with)."""
+    """CPU for web applications beyond their current use. A decision plans for the quantile `headroom_quantile` (0.5 to
+    below 1) of the load within `horizon_s`, for less where jobs have a lower utility, and for clearing the backlog
+    within `work_off_s`. An instance can use `usable_frac` (0..1) of its CPU before requests pile up. `known_mhz`: the
+    load in MHz of an application over that time from a moment on, if it is known (an oracle to compare decisions
+    with)."""
 
     headroom_quantile: float = 0.9
     horizon_s: float = 60.0
@@ -265,28 +266,27 @@ class WebPlanning:
 class ControllerSettings:
     """Periods and limits of the controller, all in seconds unless named otherwise.
 
-    report_s: the agents' report period. silent_after_s: a node without a report for so long is unknown.
-    fence_after_s: silent for so long, its power driver is asked to prove it off (None: no power driver, an operator
-    must confirm). max_skew_s: a node whose clock is further off is not acted on. gang_timeout_s: after it a job of
-    which not all instances are prepared is taken back, once no operation on it is under way. operation_timeout_s: an
-    action that is not answered so long after it must have been begun is an alarm. retry_s, retry_max_s:
-    back-off after a failed operation, doubling. arrival_grace_s: how long after a migration the target's word that
-    the VM is not there is not believed. scrape_s: how often web applications with counters are read.
-    hands_off_s: for how long a workload is left alone after somebody else moved, stopped, started, paused or resumed a
-    VM of it; twice as long each time that it happens again, up to a day.
-    setup_tries: how often a setup of a node is tried before an operator must see to it. approvals: so many accounts
-    must approve a plan that waits (1 to 5). record_snapshots: what each decision was computed from is to be kept.
-    operation_costs: what policies take operations on VMs to cost; learn_costs: they are a prior only, which measured
-    times correct. power: how nodes leave service and come back.
-    windows: deadlines that queues of jobs share. prices: what energy costs. X interference: how jobs slow each
-    other down.
+    report_s: the agents' report period. unreachable_after_s: a node without a report for that long is unknown.
+    fence_after_s: a node without a report for that long is fenced through its power driver (None: no power driver, an
+    operator must confirm). max_skew_s: a node whose clock is further off gets no actions. gang_timeout_s: a job of
+    which not all instances are prepared by then is requeued, once no operation on it is in progress.
+    operation_timeout_s: an action without an answer this long after its latest start is an alarm. retry_s, retry_max_s:
+    back-off after a failed operation, doubling. arrival_grace_s: how long after a migration a report from the target
+    that the VM is not there is ignored. scrape_s: how often web applications with counters are read.
+    external_change_pause_s: how long reconciliation of a workload is paused after somebody else moved, stopped,
+    started, paused or resumed a VM of it; doubles with each repetition, up to a day. setup_tries: how often a setup of
+    a node is attempted before an operator must intervene. approvals: number of accounts that must approve a waiting
+    plan (1 to 5). record_snapshots: keep the input of each decision. operation_costs: the costs of operations on VMs
+    that policies assume; learn_costs: they are only a prior, which measured times correct. power: how nodes leave
+    service and return. windows: deadlines that queues of jobs share. prices: of energy. interference: how jobs slow
+    each other down.
     """
 
     report_s: float = 5.0
     reconcile_s: float = 5.0
     decide_s: float = 900.0
     decide_limit_s: float = 60.0
-    silent_after_s: float = 15.0
+    unreachable_after_s: float = 15.0
     fence_after_s: float | None = None
     max_skew_s: float = 2.0
     probe_s: float = 2.0
@@ -298,7 +298,7 @@ class ControllerSettings:
     retry_s: float = 15.0
     retry_max_s: float = 900.0
     stall_after_s: float = 900.0
-    hands_off_s: float = 900.0
+    external_change_pause_s: float = 900.0
     scrape_s: float = 5.0
     automation: Automation = Automation.AUTO
     hold_starts: bool = False

@@ -1,4 +1,4 @@
-"""What views tell of a reason."""
+"""The form of a reason in views."""
 
 from __future__ import annotations
 
@@ -26,18 +26,19 @@ _MOST = (
 )
 _UNITS = {"mhz": " MHz", "mib": " MiB", "nodes": ""}
 _SAID = {
-    ReasonCode.NO_GAIN: "what it would displace is not better off by the tolerance",
+    ReasonCode.NO_GAIN: "preempting would not raise the lowest utility by the tolerance",
     ReasonCode.LABELS: "no node has the labels that it needs",
     ReasonCode.CONSTRAINT: "its rules leave no node",
     ReasonCode.MIGRATION_FIT: "no node with room has what its migration needs",
-    ReasonCode.UNKNOWN_NODE: "an instance is on a silent node",
-    ReasonCode.GIVES_WAY: "its place, or its CPU, serves more urgent workloads",
+    ReasonCode.UNKNOWN_NODE: "an instance is on an unreachable node",
+    ReasonCode.PREEMPTED: "its place, or its CPU, serves more urgent workloads",
     ReasonCode.ADOPTED: "adopted: never stopped for others",
 }
 
 
 def reason_view(reason: Reason) -> dict[str, Any]:
-    """A reason: its code, its numbers (None: there is none), both in a line for programs, and in words for people."""
+    """Return a reason: its code, its numbers (None: there is none), both in a line for programs, and in words for
+    people."""
     numbers = {name: number if abs(number) < UNBOUNDED else None for name, number in reason.numbers}
     return {"code": reason.code.value, "numbers": numbers, "text": str(reason), "words": in_words(reason)}
 
@@ -61,5 +62,5 @@ def _lacking(what: str, unit: str, numbers: dict[str, float]) -> str:
 
 
 def age_since(at_s: float | None, now_s: float) -> float | None:
-    """Seconds since then, None for never."""
+    """Return the seconds since then, None for never."""
     return None if at_s is None else now_s - at_s

@@ -21,7 +21,7 @@ class SystemClock:
         self._lock = threading.Lock()
 
     def now_s(self) -> float:
-        """Seconds since the epoch, never less than an earlier answer."""
+        """Return the seconds since the epoch, never less than an earlier answer."""
         with self._lock:
             self._latest_s = max(self._latest_s, time.time())
             return self._latest_s
@@ -36,7 +36,7 @@ class SystemClock:
 
 
 class ManualClock:
-    """A clock that moves only when told to; `sleep` moves it too. For tests and virtual worlds."""
+    """A clock that moves only when it is set; `sleep` moves it too. For tests and virtual worlds."""
 
     __slots__ = ("_now_s",)
 
@@ -44,11 +44,11 @@ class ManualClock:
         self._now_s = float(start_s)
 
     def now_s(self) -> float:
-        """The moment it was last moved to."""
+        """Return the moment it was last moved to."""
         return self._now_s
 
     def monotonic_s(self) -> float:
-        """The same as `now_s`."""
+        """Return the same as `now_s`."""
         return self._now_s
 
     def sleep(self, seconds: float) -> None:
@@ -64,7 +64,7 @@ class ManualClock:
 
 
 def suspended_s() -> float:
-    """Seconds that this host has spent suspended since it was booted."""
+    """Return the seconds that this host has spent suspended since it was booted."""
     return time.clock_gettime(time.CLOCK_BOOTTIME) - time.clock_gettime(time.CLOCK_MONOTONIC)
 
 

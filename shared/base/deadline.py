@@ -29,28 +29,28 @@ class Deadline:
         return _CLOCK.monotonic_s() < self._until_s
 
     def left_s(self) -> float:
-        """What is left of it, above 0. Raises TransientError when nothing is."""
+        """Return the time left, above 0. Raises TransientError when none is."""
         left_s = self._until_s - _CLOCK.monotonic_s()
         if left_s <= 0.0:
             raise TransientError(f"not done within {self.limit_s:g} s")
         return left_s
 
     def wait_s(self, silence_s: float = math.inf) -> float:
-        """For how long a socket may wait now: what is left, `silence_s` at most. Raises TimeoutError when nothing is
-        left, as a socket does that has waited for so long."""
+        """Return how long a socket may wait now: the time left, at most `silence_s`. Raises TimeoutError when none is
+        left, like a socket that has waited that long."""
         try:
             return min(self.left_s(), silence_s)
         except TransientError as error:
             raise TimeoutError("timed out") from error
 
     def within(self, limit_s: float) -> Deadline:
-        """The same, or `limit_s` from now where that is sooner."""
+        """Return the same deadline, or one `limit_s` from now if that is sooner."""
         return Deadline(min(limit_s, self.left_s()))
 
 
 def connected(host: str, port: int, deadline: Deadline, silence_s: float = math.inf) -> socket.socket:
-    """Connect to the first address of a host that lets us. Each may take its share of what is left, so that one that is
-    silent does not use up the time of the others, and `silence_s` at most. To find the addresses may take as long as
+    """Connect to the first address of a host that accepts. Each address gets its share of the time left, at most
+    `silence_s`. An address that does not answer cannot use up the time of the others. Name resolution takes as long as
     the machine's resolver is configured to try: nothing can interrupt it. Raises OSError, TimeoutError in time."""
     found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     latest = OSError("it has no address")

@@ -67,7 +67,7 @@ class InvalidValue(PermanentError):
         self.field, self.got, self.expected = field, got, expected
 
     def __reduce__(self) -> tuple[type[InvalidValue], tuple[str, object, str]]:
-        """It is what it was in another process, too."""
+        """Preserve the error when it is passed to another process."""
         return type(self), (self.field, self.got, self.expected)
 
 

@@ -62,8 +62,8 @@ class Request:
 
 
 class Answer:
-    """What a server answers, of any `status`; the body is read by one of three ways, once. `headers`: in whatever case
-    they are asked for."""
+    """A server's answer, of any `status`; the body is read once, in one of three ways. `headers`: names are matched in
+    any case."""
 
     def __init__(self, named: str, deadline: Deadline, response: HTTPResponse) -> None:
         self._named, self._deadline, self._response = named, deadline, response
@@ -118,7 +118,7 @@ def exchange(request: Request, deadline: Deadline) -> Iterator[Answer]:
 
 @contextmanager
 def _asked(request: Request, url: str, deadline: Deadline) -> Iterator[Answer]:
-    """One answer, a redirect too."""
+    """Yield one answer; a redirect counts as an answer."""
     parts = _parts(request.named, url)
     named = request.named or parts.netloc
     link: socket.socket | None = None
@@ -137,7 +137,7 @@ def _asked(request: Request, url: str, deadline: Deadline) -> Iterator[Answer]:
 def _response(
     request: Request, parts: SplitResult, proxy: SplitResult | None, link: socket.socket, deadline: Deadline
 ) -> HTTPResponse:
-    """Send the request and read the head of the answer. Without TLS a proxy is told the whole address."""
+    """Send the request and read the head of the answer. Without TLS, a proxy gets the whole address."""
     target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
     headers = {"User-Agent": AGENT, "Connection": "close", **request.headers}
     connection = HTTPConnection(parts.hostname or "", parts.port or PORTS[parts.scheme])
@@ -168,7 +168,7 @@ class _Wire:
 
 
 def _linked(request: Request, parts: SplitResult, proxy: SplitResult | None, deadline: Deadline) -> socket.socket:
-    """The connection that the request goes over: to the server, or to a proxy, through it where TLS is wanted."""
+    """Return the connection for the request: to the server, or to a proxy, with a tunnel through it for TLS."""
     first = parts if proxy is None else proxy
     port = first.port or PORTS["https" if "https" in (first.scheme, parts.scheme) else "http"]
     link = connected(first.hostname or "", port, deadline, request.silence_s)
@@ -216,7 +216,7 @@ def _authorization(proxy: SplitResult) -> dict[str, str]:
 
 
 def _proxy(parts: SplitResult) -> SplitResult | None:
-    """The proxy that the environment names for an address (http_proxy, https_proxy, no_proxy)."""
+    """Return the proxy that the environment names for an address (http_proxy, https_proxy, no_proxy)."""
     found = getproxies().get(parts.scheme, "")
     if not found or proxy_bypass(parts.netloc):
         return None
@@ -224,7 +224,7 @@ def _proxy(parts: SplitResult) -> SplitResult | None:
 
 
 def _parts(named: str, url: str) -> SplitResult:
-    """An address of http or https, with a host and without a user. Raises HttpError for another."""
+    """Split an address of http or https, with a host and without a user. Raises HttpError for any other address."""
     try:
         parts = urlsplit(url)
         fits = parts.port != 0 and bool(parts.hostname) and parts.username is None and parts.scheme in PORTS
@@ -236,7 +236,8 @@ def _parts(named: str, url: str) -> SplitResult:
 
 
 def _onward(request: Request, url: str, asked: list[str], answer: Answer) -> str:
-    """Where an answer redirects to ("": it is taken as it is). Raises HttpError where nothing may be asked for."""
+    """Return the target of a redirect ("": the answer is taken as it is). Raises HttpError if the target may not be
+    requested."""
     location = answer.headers.get("Location", "")
     if answer.status not in REDIRECTS or not location or not request.redirects or request.method != "GET":
         return ""
@@ -255,7 +256,7 @@ def _onward(request: Request, url: str, asked: list[str], answer: Answer) -> str
 
 @contextmanager
 def _told(named: str, deadline: Deadline) -> Iterator[None]:
-    """HttpError instead of whatever a socket, TLS or `http.client` raises."""
+    """Raise HttpError for anything that a socket, TLS or `http.client` raises."""
     try:
         yield
     except TimeoutError as error:

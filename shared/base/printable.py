@@ -4,13 +4,13 @@ from __future__ import annotations
 
 
 def one_line(text: str) -> str:
-    """`text` with every character that is not printed as itself (control, C1, bidirectional, format, surrogate, every
-    line end) replaced by its escape: ESC becomes `\\x1b`."""
+    """Return `text` with every character that is not printed as itself (control, C1, bidirectional, format, surrogate,
+    every line end) replaced by its escape: ESC becomes a backslash and `x1b`."""
     return _visible(text, "")
 
 
 def lines(text: str) -> str:
-    """As `one_line`, but line feeds and tabs stay."""
+    """Return the text as `one_line` does, but keep line feeds and tabs."""
     return _visible(text, "\n\t")
 
 

@@ -25,8 +25,8 @@ _GZIP_MAGIC = b"\x1f\x8b"
 
 @contextmanager
 def opened(path: Path, expected: str, unpack: bool = False) -> Iterator[IO[bytes]]:
-    """A file for reading from its begin, and with `unpack` what it holds packed. Raises `InvalidInput` with what was
-    `expected`, also for what goes wrong while it is read."""
+    """Open a file for reading from its start; with `unpack`, the unpacked data of a packed file. Raises `InvalidInput`
+    with the `expected` form, also for errors while it is read."""
     try:
         with _regular(path, expected) as file:
             packed = unpack and file.read(len(_GZIP_MAGIC)) == _GZIP_MAGIC
@@ -43,7 +43,7 @@ def opened(path: Path, expected: str, unpack: bool = False) -> Iterator[IO[bytes
 
 
 def _regular(path: Path, expected: str) -> IO[bytes]:
-    """The open file. A pipe is not waited for: it is looked at before it is read."""
+    """Open a regular file. A pipe does not block: the type is checked before reading."""
     try:
         handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
     except ValueError as error:  # a null byte
@@ -57,7 +57,7 @@ def _regular(path: Path, expected: str) -> IO[bytes]:
 
 
 def read_bytes(path: Path, expected: str, bytes_max: int) -> bytes:
-    """All of a file. Raises `InvalidInput`."""
+    """Read a whole file. Raises `InvalidInput`."""
     with opened(path, expected) as file:
         content = file.read(bytes_max + 1)
     if len(content) > bytes_max:
@@ -73,8 +73,9 @@ def read_lines(
     lines_max: int = LINES_MAX,
     encoding: str = "utf-8",
 ) -> Iterator[str]:
-    """The lines of a text, plain or gzip, with their ends, one after another; a byte order mark is left out. Raises
-    `InvalidInput`: for a line of more than LINE_BYTES_MAX bytes, too many of them, and what is not in the encoding."""
+    """Yield the lines of a text, plain or gzip, with their line ends and without a byte order mark. Raises
+    `InvalidInput` for a line of more than LINE_BYTES_MAX bytes, for too many lines, and for text that is not in the
+    encoding."""
     size = 0
     with opened(path, expected, unpack=True) as file:
         number = 0

@@ -12,8 +12,8 @@ JSON_PARTS_MAX = 1_000_000  # objects and lists
 
 
 def parse_json(content: bytes, name: str, pairs: Callable[[list[tuple[str, Any]]], Any] | None = None) -> Any:
-    """What JSON holds; `name` is where problems are said to be, `pairs` makes an object of its pairs. Raises
-    `InvalidInput`, also for more than JSON_PARTS_MAX objects and lists and for what is nested too deeply."""
+    """Parse JSON; `name` is the place named in problems, `pairs` makes an object from its pairs. Raises `InvalidInput`,
+    also for more than JSON_PARTS_MAX objects and lists and for too deep nesting."""
     parts = content.count(b"{") + content.count(b"[")
     if parts > JSON_PARTS_MAX:
         raise InvalidInput(Problem(name, "has too many parts", f"at most {JSON_PARTS_MAX:,} objects and lists"))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import stat
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -27,12 +28,13 @@ C = TypeVar("C", bound=Any)
 
 
 def is_absent(place: str) -> bool:
-    """Whether a place is a credential and nobody has passed this process any."""
+    """Return whether a place is a credential and this process was passed none."""
     return place.startswith(CREDENTIAL) and not os.environ.get(FOLDER_VARIABLE)
 
 
 def path_of(place: str) -> str:
-    """The file of a place ("" of none). InvalidInput for a credential in a process that was passed none."""
+    """Return the file of a place ("" for none). Raises InvalidInput for a credential in a process that was passed
+    none."""
     if not place.startswith(CREDENTIAL):
         return str(Path(place).expanduser()) if place.startswith("~/") else place
     if is_absent(place):
@@ -42,8 +44,9 @@ def path_of(place: str) -> str:
 
 
 def fault_of(path: str | Path, status: os.stat_result | None = None) -> Problem | None:
-    """What is wrong with the owner or the mode of a file that holds a secret: only root and the user of this process
-    may own it, nobody else write it, others not touch it at all; its group may read it. OSError when there is none."""
+    """Return the problem with the owner or mode of a file that holds a secret. Only root and the user of this process
+    may own it, nobody else may write it, and others have no access; its group may read it. Raises OSError when there is
+    none."""
     found = os.stat(path) if status is None else status
     mode = stat.S_IMODE(found.st_mode)
     mend = f"chmod {'0640' if found.st_uid == 0 else '0600'} {path}"
@@ -59,8 +62,9 @@ def fault_of(path: str | Path, status: os.stat_result | None = None) -> Problem 
 
 
 def secret_of(key: str, place: str) -> str:
-    """The text of a secret file without the line's end. InvalidInput, told of `key`, unless it can be read, nobody else
-    can, and it is one line of 1 to SECRET_BYTES_MAX bytes of UTF-8 without control characters."""
+    """Return the text of a secret file without the line's end. Raises InvalidInput naming `key` unless the file can be
+    read, and by nobody else. It must hold one line of 1 to SECRET_BYTES_MAX bytes of UTF-8 without control
+    characters."""
     path = path_of(place)
     try:
         with opened(Path(path), "a file") as file:
@@ -80,7 +84,7 @@ def secret_of(key: str, place: str) -> str:
 
 
 def has_password(url: str) -> bool:
-    """Whether a URL names a password; one that cannot be read has none."""
+    """Return whether a URL includes a password; one that cannot be parsed has none."""
     try:
         return urlsplit(url).password is not None
     except ValueError:
@@ -88,9 +92,9 @@ def has_password(url: str) -> bool:
 
 
 def with_password(key: str, url: str, place: str, only_look: bool = False) -> str:
-    """A URL with the password that is in the file of `place` (as it is when there is no place). InvalidInput where the
-    URL names no user or has a password already; see `secret_of` for the rest. To `only_look` a process need not have
-    been passed the credential: then some word stands for it."""
+    """Return a URL with the password from the file of `place` (unchanged when there is no place). Raises InvalidInput
+    if the URL names no user or has a password already; see `secret_of` for the rest. With `only_look`, a process need
+    not have been passed the credential: a placeholder is used."""
     if not place:
         return url
     if has_password(url):
@@ -105,13 +109,13 @@ def with_password(key: str, url: str, place: str, only_look: bool = False) -> st
     return urlunsplit(urlsplit(url)._replace(netloc=f"{user}:{quote(password, safe='')}@{host}"))
 
 
-def completed(settings: C, file: Path | None, only_look: bool = False) -> C:
-    """A configuration whose SECTIONS, as far as it has them, name in their URLs the passwords of
-    their `password_file`. InvalidInput with everything that is wrong: see `with_password`; where `file`, which it was
-    read from, holds a password itself, that is held to `fault_of`."""
+def completed(settings: C, file: Path | None, only_look: bool = False, *, sections: Sequence[str] = SECTIONS) -> C:
+    """Return a configuration with the passwords of each section's `password_file` in its URLs, for those of `sections`
+    that it has. Raises InvalidInput with everything that is wrong, see `with_password`. If `file`, which it was read
+    from, holds a password itself, `fault_of` applies to it."""
     problems: list[Problem] = []
     whole: dict[str, Any] = {}
-    for key in SECTIONS:
+    for key in sections:
         section: Any = getattr(settings, key, None)
         if section is None:
             continue

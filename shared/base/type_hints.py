@@ -13,27 +13,27 @@ import msgspec
 
 
 def is_enum(hint: Any) -> bool:
-    """Of one of our enums."""
+    """Return whether the type is an enum."""
     return isinstance(hint, type) and issubclass(hint, Enum)
 
 
 def is_sequence(hint: Any) -> bool:
-    """Of `tuple[X, ...]`, `tuple[X, Y]` and `Sequence[X]`."""
+    """Return whether the type is `tuple[X, ...]`, `tuple[X, Y]` or `Sequence[X]`."""
     return get_origin(hint) in (tuple, Sequence)
 
 
 def is_optional(hint: Any) -> bool:
-    """Of `X | None`."""
+    """Return whether the type is `X | None`."""
     return get_origin(hint) in (Union, UnionType) and NoneType in get_args(hint) and len(get_args(hint)) == 2
 
 
 def is_record(hint: Any) -> bool:
-    """Of a dataclass."""
+    """Return whether the type is a dataclass."""
     return isinstance(hint, type) and is_dataclass(hint)
 
 
 def is_row(hint: Any) -> bool:
-    """Of a `msgspec.Struct`."""
+    """Return whether the type is a `msgspec.Struct`."""
     return isinstance(hint, type) and issubclass(hint, msgspec.Struct)
 
 
@@ -43,20 +43,20 @@ def inside(hint: Any) -> Any:
 
 
 def row_hints(hint: Any) -> Mapping[str, Any]:
-    """The types of a row's fields, in order; with what annotates them."""
+    """Return the types of a row's fields, in order, with their annotations."""
     hints = _hints(hint, annotated=True)
     return {name: hints[name] for name in hint.__struct_fields__}
 
 
 def field_hints(hint: Any, annotated: bool = False) -> Mapping[str, Any]:
-    """The types of a record's fields, in order; with what annotates them."""
+    """Return the types of a record's fields, in order; with their annotations if `annotated`."""
     hints = _hints(hint, annotated)
     return {field.name: hints[field.name] for field in fields(hint)}
 
 
 @cache
 def _hints(hint: Any, annotated: bool) -> Mapping[str, Any]:
-    """Each is compiled from its text, which takes longer than reading a file by it."""
+    """Return the type hints. Each is compiled from its text, which takes longer than reading a file with them."""
     return get_type_hints(hint, include_extras=annotated)
 
 
@@ -66,5 +66,5 @@ def bare(hint: Any) -> Any:
 
 
 def is_homogeneous(hint: Any) -> bool:
-    """Of `tuple[X, ...]` and `Sequence[X]`."""
+    """Return whether the type is `tuple[X, ...]` or `Sequence[X]`."""
     return get_origin(hint) is Sequence or get_args(hint)[-1] is Ellipsis

@@ -1,6 +1,7 @@
-"""How commands write files: beside, onto the disk, then renamed, so that there is the whole file or the one before.
+"""File writing for commands. A new file is written beside the old one, synced to disk, then renamed: readers see the
+whole new file or the old one.
 
-What cannot be written is told in words, of the option that named it.
+A failure to write is reported in words, with the option that named the file.
 """
 
 from __future__ import annotations
@@ -22,9 +23,9 @@ _numbers = count()
 
 
 def write_file(option: str, path: Path, content: str | bytes, *, new: bool = False, mode: int | None = None) -> None:
-    """Write a file, text as UTF-8, in place of what was there; `new`: only where nothing was. A file that was there
-    keeps its mode, unless `mode` is given; a link keeps pointing to it; what is no file (a terminal, a pipe) is written
-    to as it is. Raises InvalidInput, told of the option `option`."""
+    """Write a file, text as UTF-8, in place of the old one; `new`: only if none exists. An existing file keeps its
+    mode, unless `mode` is given; a link keeps its target; something that is not a file (a terminal, a pipe) is written
+    to directly. Raises InvalidInput naming the option `option`."""
     body = content.encode("utf-8", "backslashreplace") if isinstance(content, str) else content
     with _in_words(option, path):
         if not new and path.exists() and not path.is_file():
@@ -45,7 +46,7 @@ def write_file(option: str, path: Path, content: str | bytes, *, new: bool = Fal
 
 
 def _write_to(path: Path, body: bytes) -> None:
-    """A pipe that nobody reads is not waited for."""
+    """Write to a device; a pipe without a reader does not block."""
     handle = os.open(path, os.O_WRONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
     os.set_blocking(handle, True)
     with os.fdopen(handle, "wb") as device:
@@ -70,8 +71,8 @@ def check_writable(option: str, path: Path, *, new: bool = False) -> None:
 
 
 def make_folder(option: str, folder: Path) -> None:
-    """Make a folder, with those above it, unless it is there, and see that it takes files. Raises InvalidInput, told of
-    the option `told`."""
+    """Create a folder with its parents, if it is missing, and check that files can be written to it. Raises
+    InvalidInput naming the option `option`."""
     with _in_words(option, folder, "a folder that can be written to"):
         folder.mkdir(parents=True, exist_ok=True)
         _remove(_written_beside(folder / "x", PROBE, None))
@@ -89,7 +90,7 @@ def _in_words(option: str, path: Path, expected: str = "a file that can be writt
 
 
 def _written_beside(target: Path, body: bytes, mode: int | None) -> Path:
-    """A new file with `body` in the folder of `target`, on the disk."""
+    """Create a new file with `body` in the folder of `target`, synced to disk."""
     beside = target.with_name(f".trimtab-{os.getpid()}-{next(_numbers)}.new")
     beside.unlink(missing_ok=True)
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC

@@ -93,8 +93,8 @@ def definitions(
     queues: Sequence[QueueSpec] = (CONTROLLER, DEAD_LETTERS),
     salt: Callable[[], bytes] = fresh_salt,
 ) -> Definitions:
-    """Everything that a vhost must hold: exchanges, `queues` and one queue per node, and each account with what it may
-    do. `salt` gives 4 bytes for each password."""
+    """Return everything that a vhost must hold: exchanges, `queues` and one queue per node, and each account with its
+    permissions. `salt` gives 4 bytes for each password."""
     people = tuple(accounts)
     specs = (*queues, *map(agent_queue, nodes))
     return {
@@ -132,7 +132,7 @@ def _policy(pattern: str, keys: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def limits_of(user: str) -> dict[str, int]:
-    """How many connections and channels an account may have at a time, in RabbitMQ's words."""
+    """Return the maximum numbers of connections and channels of an account, in RabbitMQ's terms."""
     share = share_of(user)
     limits = {"max-connections": share.connections_max, "max-channels": share.channels_max}
     return {name: most for name, most in limits.items() if most}
@@ -153,9 +153,9 @@ def at_limits(
     queues: Iterable[tuple[str, int]],
     transactions: Iterable[tuple[str, int]] = (),
 ) -> tuple[Use, ...]:
-    """The accounts that have all that they may have. `connections`: user and channels of each; `queues`: name and bytes
-    of each; `transactions`: user and uncommitted messages of each channel that has one. None of ours has any, and the
-    broker keeps what is in them without a limit."""
+    """Return the accounts that have reached their limits. `connections`: user and channels of each; `queues`: name and
+    bytes of each; `transactions`: user and uncommitted messages of each channel that has one. Trimtab uses no
+    transactions, and the broker keeps their messages without a limit."""
     open_now, channels = Counter[str](), Counter[str]()
     for user, count in connections:
         open_now[user] += 1
@@ -185,8 +185,8 @@ def at_limits(
 
 
 def keeping(wanted: Mapping[str, Any], present: Mapping[str, Any], vhost: str, fresh: Iterable[str]) -> Definitions:
-    """What is wanted, with the passwords that are there but for accounts that are `fresh`: theirs are those wanted. All
-    accounts of our roles that may enter the vhost get their limits and permissions."""
+    """Return the wanted definitions with the existing passwords; only accounts that are `fresh` get the wanted
+    passwords. All accounts of Trimtab's roles that may enter the vhost get their limits and permissions."""
     new, ours = set(fresh), {one["user"] for one in present.get("permissions", ()) if one["vhost"] == vhost}
     kept = [
         {**user, "limits": limits_of(user["name"])}
@@ -206,7 +206,7 @@ def keeping(wanted: Mapping[str, Any], present: Mapping[str, Any], vhost: str, f
 
 
 def password_hash(password: str, salt: bytes) -> str:
-    """A password as RabbitMQ keeps it: base64 of the salt and the SHA-256 of salt and password."""
+    """Return a password in RabbitMQ's format: base64 of the salt and the SHA-256 of salt and password."""
     return base64.b64encode(salt + hashlib.sha256(salt + password.encode()).digest()).decode()
 
 
@@ -257,8 +257,8 @@ def _bindings(vhost: str, spec: QueueSpec) -> list[dict[str, Any]]:
 
 
 def differences(wanted: Mapping[str, Any], present: Mapping[str, Any]) -> tuple[str, ...]:
-    """What a broker that exported `present` lacks or has otherwise, a line each; passwords cannot be compared. What it
-    has beyond `wanted` is not named."""
+    """Return the differences of a broker that exported `present`, a line each: what it lacks or has otherwise.
+    Passwords cannot be compared. Extra items beyond `wanted` are not listed."""
     found = []
     for kind, keys in KEYS.items():
         there = {_key(keys, one): one for one in present.get(kind, ())}
@@ -279,7 +279,8 @@ def differences(wanted: Mapping[str, Any], present: Mapping[str, Any]) -> tuple[
 
 
 def has_well_known_password(present: Mapping[str, Any]) -> bool:
-    """Whether a broker that exported `present` still has the user that every broker has at first, with its password."""
+    """Return whether a broker that exported `present` still has the default user of every new broker, with its
+    password."""
     for user in present.get("users", ()):
         if user["name"] == FIRST_USER and user.get("hashing_algorithm") == HASHING:
             salt = base64.b64decode(user.get("password_hash", ""))[:SALT_BYTES]
@@ -305,7 +306,7 @@ class Executor(Protocol):
         ...
 
     def present(self) -> Definitions:
-        """What the broker holds."""
+        """Return the broker's definitions."""
         ...
 
     def remove_user(self, user: str) -> None:
@@ -403,18 +404,18 @@ class Rabbitmqctl:
         self._run("--vhost", vhost, "delete_queue", queue, unless="not found")
 
     def connections(self) -> list[tuple[str, int]]:
-        """The user and the number of channels of each connection."""
+        """Return the user and the number of channels of each connection."""
         found = json.loads(self._run("list_connections", "user", "channels", "--formatter", "json") or "[]")
         return [(str(one["user"]), int(one["channels"] or 0)) for one in found]
 
     def transactions(self) -> list[tuple[str, int]]:
-        """The user of each channel that is in a transaction, and how many messages wait in it to be committed."""
+        """Return the user of each channel that is in a transaction, and the number of its uncommitted messages."""
         columns = ("user", "transactional", "messages_uncommitted")
         found = json.loads(self._run("list_channels", *columns, "--formatter", "json") or "[]")
         return [(str(one["user"]), int(one["messages_uncommitted"] or 0)) for one in found if one["transactional"]]
 
     def queues(self, vhost: str) -> list[tuple[str, int]]:
-        """The name of each queue of a vhost, and how many bytes are in it."""
+        """Return the name of each queue of a vhost, and the number of bytes in it."""
         listed = self._run("--vhost", vhost, "list_queues", "name", "message_bytes", "--formatter", "json")
         return [(str(one["name"]), int(one["message_bytes"] or 0)) for one in json.loads(listed or "[]")]
 

@@ -87,7 +87,8 @@ class Inbox:
     # --- who puts -----------------------------------------------------------------------------------------------------
 
     def put(self, event: BusEvent) -> None:
-        """Something other than a delivery. What tells of the end is handed out last, and then no share counts."""
+        """Add an event that is not a delivery. The end of the connection is handed out last, and shares no longer apply
+        then."""
         if type(event) is Lost:
             self._lost = event
         else:
@@ -95,7 +96,7 @@ class Inbox:
         self.wake()
 
     def put_delivery(self, delivery: Delivery, loose: bool) -> None:
-        """A delivery; `loose`: without acknowledgement."""
+        """Add a delivery; `loose`: without acknowledgement."""
         fresh = self._fresh
         fresh.append((delivery, loose))
         if not loose or len(fresh) >= FRESH_MAX or len(delivery.body) > FRESH_BYTES_MAX:
@@ -107,7 +108,7 @@ class Inbox:
                 self._news.set()
 
     def _sort(self) -> None:
-        """Give what came a place among what waits of its sender. For whoever holds the lock."""
+        """Sort new deliveries into their senders' queues. The caller holds the lock."""
         fresh, senders = self._fresh, self._senders
         while fresh:
             delivery, loose = fresh.popleft()
@@ -147,7 +148,8 @@ class Inbox:
         return found
 
     def _crowd_in(self, sender: _Sender, delivery: Delivery, loose: bool) -> None:
-        """There is no room: the oldest gives way where nothing is acknowledged, else the newest has come in vain."""
+        """Handle a delivery without room: drop the oldest if deliveries are not acknowledged, else refuse the
+        newest."""
         if not loose:
             self._let_go(sender, delivery)
             return
@@ -184,11 +186,11 @@ class Inbox:
     # --- who takes ----------------------------------------------------------------------------------------------------
 
     def wait(self, timeout_s: float) -> None:
-        """Until something new is there, a sender may be served again, or `wake` is called; at most so long."""
+        """Wait until there is something new, a sender may be served again, or `wake` is called; at most `timeout_s`."""
         self._news.wait(min(timeout_s, max(0.0, self._due_s - self._now_s())))
 
     def take(self) -> list[BusEvent]:
-        """What is to be handed out next: at most TAKE_MAX deliveries, and the rest of what came; what tells of the end
+        """Take the next events: at most TAKE_MAX deliveries, and everything else that came. The end of the connection
         comes last, alone or with the last deliveries."""
         self._news.clear()
         with self._lock:
@@ -275,7 +277,8 @@ class Inbox:
         return size
 
     def _hold_back(self, sender: _Sender, due_s: float) -> None:
-        """A sender has used its share up: little of its may wait on, since others wait for the room."""
+        """Hold back a sender that has used up its share: few of its messages keep waiting, since others wait for the
+        room."""
         sender.set_over(True)
         self._due_s = min(self._due_s, due_s)
         while len(sender.held) > OVER_MAX:
@@ -285,12 +288,12 @@ class Inbox:
             self._let_go(sender, newest)
 
     def charge(self, sender: str, busy_s: float) -> None:
-        """Somebody has worked on deliveries of a sender for so long."""
+        """Charge a sender for the time spent on its deliveries."""
         with self._lock:
             self._sender(sender).busy_s -= busy_s
 
     def find_passed(self, tag: int) -> Delivery | None:
-        """Of the deliveries that were taken last, the one with this tag."""
+        """Return the delivery with this tag among those taken last."""
         return next((delivery for delivery in self.passed if delivery.tag == tag), None)
 
     def detach(self) -> None:
@@ -312,7 +315,7 @@ def _ignore(delivery: Delivery) -> None:
 
 
 def unfit(delivery: Delivery) -> str:
-    """Why nobody should be handed this ("": it is fit): what is said without reading it."""
+    """Return why a delivery must not be passed on ("": it may), judged without reading it."""
     if not delivery.sender:
         return "no user id"
     size = len(delivery.body)

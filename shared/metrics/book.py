@@ -45,7 +45,7 @@ class Book:
                 counts[key] = counts.get(key, 0.0) + amount
 
     def observe(self, metric: Metric, value: float, *labels: str) -> None:
-        """One observation of a histogram."""
+        """Add one observation to a histogram."""
         key = tuple(map(cut_label, labels))
         with self._lock:
             spreads = self._spreads.setdefault(metric, {})
@@ -64,7 +64,7 @@ class Book:
         return False
 
     def families(self) -> tuple[Family, ...]:
-        """How everything stands."""
+        """Return the current values of all families."""
         with self._lock:
             found = [Family(metric, tuple(counts.items())) for metric, counts in self._counts.items()]
             for metric, spreads in self._spreads.items():
@@ -93,6 +93,6 @@ class Timing:
                 del self._begun[next(iter(self._begun))]
 
     def end(self, key: object) -> tuple[float, str] | None:
-        """It has ended: seconds since it began, and what it was; None when it is not known to have begun."""
+        """End a timing: return the seconds since it began, and what it measured; None if its begin is unknown."""
         found = self._begun.pop(key, None)
         return None if found is None else (max(0.0, self._monotonic_s() - found[0]), found[1])

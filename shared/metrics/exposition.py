@@ -94,7 +94,7 @@ def _tls(settings: Metrics) -> ssl.SSLContext | None:
 
 
 def rendered(family: Family) -> Rendered:
-    """A family as the library has it."""
+    """Convert a family to the library's form."""
     metric = family.metric
     if metric.kind is MetricKind.HISTOGRAM:
         return _histogram(family)
@@ -131,11 +131,11 @@ class _Source(Collector):
         self._families = families
 
     def collect(self) -> Iterable[Rendered]:
-        """All of them, in the order of their names."""
+        """Return all families, in the order of their names."""
         return sorted(map(rendered, self._families()), key=lambda one: one.name)
 
     def describe(self) -> Iterable[Rendered]:
-        """Nothing: what there is is known only when it is read."""
+        """Return nothing: the families are known only when they are read."""
         return ()
 
 
@@ -185,7 +185,7 @@ class MetricsServer:
         self._thread.start()
 
     def wait(self, timeout_s: float) -> bool:
-        """Whether it serves, within so long."""
+        """Wait until the server is ready, at most `timeout_s`; return whether it is."""
         return self._serving.wait(timeout_s)
 
     def reload(self) -> None:
@@ -241,8 +241,8 @@ class MetricsServer:
 def serve(
     shell: Shell, meter: ShellMeter, settings: Metrics, trouble: Trouble = lambda _: None
 ) -> MetricsServer | None:
-    """Have a shell tell a meter of what passes through it, and serve that (nowhere: nothing is metered). Before `run`.
-    `trouble`: see MetricsServer. Raises InvalidInput for an address that is none."""
+    """Connect a shell to a meter, and serve its metrics (no address: nothing is metered). Call it before `run`.
+    `trouble`: see MetricsServer. Raises InvalidInput for an invalid address."""
     if not settings.listen:
         return None
 
@@ -268,7 +268,7 @@ def reload(read: Callable[[], HasLog], running: HasLog, server: MetricsServer | 
 
 
 def _application(registry: CollectorRegistry) -> WSGIApplication:
-    """The library's application, for GET and HEAD of one path."""
+    """Return the library's application, for GET and HEAD of one path."""
     library = make_wsgi_app(registry)
 
     def answer(environ: WSGIEnvironment, start_response: StartResponse) -> list[bytes]:
@@ -315,20 +315,21 @@ class _Server(ThreadingMixIn, WSGIServer):
         self.set_app(application)
 
     def server_bind(self) -> None:
-        """Without asking for the name of this machine, which may take long."""
+        """Bind without looking up the name of this machine, which may take long."""
         TCPServer.server_bind(self)
         self.server_name, self.server_port = str(self.server_address[0]), int(self.server_address[1])
         self.setup_environ()
 
     def get_request(self) -> tuple[Any, Any]:
-        """A client. What TLS begins with is said in the client's own thread: nobody waits for one who says nothing."""
+        """Accept a client. The TLS handshake runs in the client's own thread: a client that sends nothing blocks
+        nobody."""
         request, client_address = super().get_request()
         if self.tls is not None:
             request = self.tls.wrap_socket(request, server_side=True, do_handshake_on_connect=False)
         return request, client_address
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """One client, in a thread of its own where there is room."""
+        """Serve one client in a thread of its own, if one is free."""
         if not self._room.acquire(blocking=False):
             self.shutdown_request(request)
             return
@@ -336,7 +337,7 @@ class _Server(ThreadingMixIn, WSGIServer):
         super().process_request(request, client_address)
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
-        """Until the client is served."""
+        """Serve the client to the end in its thread."""
         try:
             super().process_request_thread(request, client_address)
         finally:
@@ -344,7 +345,7 @@ class _Server(ThreadingMixIn, WSGIServer):
             self._room.release()
 
     def service_actions(self) -> None:
-        """Cut off whoever takes too long."""
+        """Disconnect clients that take too long."""
         now_s = self._clock.monotonic_s()
         for request, until_s in list(self._open.items()):
             if now_s >= until_s:
@@ -355,7 +356,7 @@ class _Server(ThreadingMixIn, WSGIServer):
                     continue  # it has gone by itself
 
     def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ARG002  the library's
-        """A client that goes away, or says what is no HTTP, is nobody's trouble."""
+        """Ignore a client that disconnects or does not send HTTP."""
         get_logger("metrics").debug("a client was not served", client=str(client_address[0]))
 
 
@@ -367,7 +368,7 @@ class _Handler(WSGIRequestHandler):
     sys_version = ""
 
     def get_stderr(self) -> Any:
-        """Where the library writes of clients that go away or take nothing: nowhere."""
+        """Discard the library's messages about clients that disconnect or read nothing."""
         return io.StringIO()
 
     def log_message(self, format: str, *args: Any) -> None:

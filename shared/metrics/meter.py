@@ -1,7 +1,7 @@
-"""What is counted of every process that runs a core: its bus, its loop, and how long scrapes hold that up.
+"""The metrics of every process that runs a core: its bus, its loop, and how long scrapes block the loop.
 
-The shell tells its meter of what passes through it, in its own thread. A scrape asks the loop for a reading, as
-anything else is asked of it, so that tables are read between two inputs and by no other thread; see `Reader`.
+The shell reports its traffic to its meter, in its own thread. A scrape requests a reading from the loop like any other
+caller. Tables are thus read between two inputs and by no other thread; see `Reader`.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ RESPONDING = Metric(
     "trimtab_loop_responding",
     MetricKind.GAUGE,
     "0 or 1",
-    "Whether the loop answered this scrape, in time and in full. If not, only what is counted is told, and no tables.",
+    "Whether the loop answered this scrape in time and in full. If 0, counters only, no tables.",
 )
 HELD_UP = Metric("trimtab_scrape_loop_seconds", MetricKind.GAUGE, "seconds", "How long this scrape held the loop up.")
 METRICS = (
@@ -157,9 +157,9 @@ class ShellMeter(Meter):
 
 
 class Reader:
-    """Takes readings for whoever scrapes, from any thread: at most one a second is asked of the loop.
+    """Takes readings for scrapers, from any thread: at most one a second is requested from the loop.
 
-    `ask` has something called in the core's thread, as `Shell.ask`; `read` adds the readings of shell and tables.
+    `ask` has a function called in the core's thread, as `Shell.ask` does; `read` adds the readings of shell and tables.
     """
 
     def __init__(
@@ -177,7 +177,7 @@ class Reader:
         self._waiting: Future[Scrape] | None = None
 
     def families(self) -> tuple[Family, ...]:
-        """Everything that is counted and read; without the tables where the loop does not answer in time."""
+        """Return everything that is counted and read; without the tables if the loop does not answer in time."""
         with self._lock:
             if self._last is not None and self._monotonic_s() < self._last[0] + FRESH_S:
                 return self._last[1]
@@ -186,7 +186,7 @@ class Reader:
             return found
 
     def _asked(self) -> Scrape:
-        """One question at a time: a loop that hangs has no heap of them before it when it goes on."""
+        """Request one reading at a time: a loop that hangs finds no backlog when it continues."""
         if self._waiting is None:
             answer: Future[Scrape] = Future()
             self._waiting = answer
@@ -201,7 +201,8 @@ class Reader:
         return scrape
 
     def _answer(self, answer: Future[Scrape]) -> None:
-        """In the core's thread. What goes wrong here must not end the daemon: it is logged, and the scrape is short."""
+        """Answer in the core's thread. An error here must not end the daemon: it is logged, and the scrape is
+        incomplete."""
         begun_s = self._monotonic_s()
         scrape = Scrape()
         whole = 1.0

@@ -32,9 +32,9 @@ class MetricKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """A family of series. `unit`: what its values are in, by the conventions of Prometheus a base unit, which ends its
-    name (before `_total`) where it is one of UNITS. `labels`: names; `buckets`: upper bounds of a histogram, rising.
-    `series_max`: how many of its series are told at most. Raises `InvalidValue`."""
+    """A family of series. `unit`: the unit of its values, a base unit by the conventions of Prometheus. If it is one of
+    UNITS, the name ends with it (before `_total`). `labels`: names; `buckets`: upper bounds of a histogram, rising.
+    `series_max`: the maximum number of its exported series. Raises `InvalidValue`."""
 
     name: str
     kind: MetricKind
@@ -106,7 +106,7 @@ class Scrape:
         self._dropped: dict[str, int] = {}
 
     def put(self, metric: Metric, value: float | None, *labels: str) -> None:
-        """One reading; None: there is none. One value for each label, else `InvalidValue`."""
+        """Add one reading; None: there is none. One value for each label, else `InvalidValue`."""
         if value is None:
             return
         if len(labels) != len(metric.labels):
@@ -123,12 +123,12 @@ class Scrape:
             self.put(metric, value, label)
 
     def drop(self, metric: Metric, count: int) -> None:
-        """So many more of what the metric is about are told nothing of (below 1: none)."""
+        """Count further subjects of the metric as left out (below 1: none)."""
         if count > 0:
             self._dropped[metric.name] = self._dropped.get(metric.name, 0) + count
 
     def families(self, *others: Sequence[Family]) -> tuple[Family, ...]:
-        """All of them, with those of `others`, and what was left out."""
+        """Return all families, with those of `others`, and the number of series left out."""
         found = [Family(metric, tuple(rows)) for metric, rows in self._found.values()]
         told = {*self._found, DROPPED.name}  # what was read goes before what stands at 0 since nobody counts it
         found += [family for each in others for family in each if family.metric.name not in told]

@@ -48,16 +48,16 @@ class Pool:
             raise InvalidValue("steps", self.resource, "steps that each begin after the one before")
 
     def units_at(self, at_s: float) -> int:
-        """What there is at an instant. O(steps)."""
+        """Return the units available at an instant. O(steps)."""
         return next((step.units for step in reversed(self.steps) if step.from_s <= at_s), 0)
 
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """A reservation, with what is known beside it. utc_offset_s: what its clocks are ahead of UTC. coupling:
-    how far its demand was seen to vary with the others', the largest over the slots: the sum of its covariances with
-    them by the sum of the largest that their profiles allow (comonotone), 0 where that is below 0. observations: of how
-    many instances of a slot that is known (0: nothing is, and the worst is assumed)."""
+    """A reservation and the related data. utc_offset_s: how far its local time is ahead of UTC. coupling: how far its
+    demand was observed to vary with the others', the largest over the slots. It is the sum of its covariances with them
+    divided by the sum of the largest that their profiles allow (comonotone); a value below 0 counts as 0. observations:
+    the number of instances of a slot behind it (0: nothing is known, and the worst is assumed)."""
 
     reservation: Reservation
     utc_offset_s: float = 0.0
@@ -187,7 +187,7 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True)
 class ClassPrice:
-    """What a server-hour of a class costs, in whatever currency. theta: of class predictable."""
+    """The price of a server-hour of a class, in any currency. theta: of class predictable."""
 
     service_class: ServiceClass
     price: float

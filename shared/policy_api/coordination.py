@@ -100,7 +100,7 @@ class GroupView:
         return sum(party.lower for party in self.parties)
 
     def of(self, workload: WorkloadType) -> Party | None:
-        """Its environment of a type, None when there is none."""
+        """Return the group's environment of a type, None when there is none."""
         return next((party for party in self.parties if party.workload is workload), None)
 
 
@@ -115,11 +115,11 @@ class GroupSizes:
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """What one group has of the provider and asks of it. Nodes are told apart by class: those of one class are alike in
-    all that agreements may demand of a node; every tuple has one entry per class.
+    """The nodes that one group holds and requests from the provider. Nodes are distinguished by class: nodes of one
+    class are alike in everything that agreements may require of a node; every tuple has one entry per class.
 
-    lower: nobody else may have these. firm: up to here it comes first. held: what its parties have. idle: of those,
-    what nothing runs on. requested: how many it asks for in all. fits: which classes will do.
+    lower: nobody else may have these. firm: up to this number the group has priority. held: what its parties hold.
+    idle: held nodes on which nothing runs. requested: total number requested. fits: which classes are suitable.
     """
 
     group: str
@@ -133,9 +133,9 @@ class Claim:
 
 @dataclass(frozen=True, slots=True)
 class Grants:
-    """What the provider answers, one entry per claim, of each class. given: units for it, of those that nobody has or
-    that the same answer takes back. taken: idle units that it gives back at once. owed: further units that it must
-    give back within one lease unit, whatever runs on them."""
+    """The provider's answer, one entry per claim, of each class. given: units granted, from those that are free or that
+    the same answer takes back. taken: idle units that it returns at once. owed: further units that it must return
+    within one reallocation interval, even if something runs on them."""
 
     given: tuple[tuple[int, ...], ...]
     taken: tuple[tuple[int, ...], ...]

@@ -47,12 +47,12 @@ class ReasonCode(StrEnum):
     HELD = "held"  # automation level advise or confirm, or deciding is paused
     OPERATOR = "operator"  # an operator asked for it
     HIGHER_UTILITY = "higher-utility"  # the smallest utilities grow
-    GIVES_WAY = "gives-way"  # its place serves a workload that is worse off
+    PREEMPTED = "preempted"  # its place serves a workload that is worse off
     LOAD = "load"  # a web application's demand asks for more, or less
-    IDLE_ROOM = "idle-room"  # there is room that nobody uses
-    NO_GAIN = "no-gain"  # what it would displace is not better off by the tolerance
+    IDLE_CAPACITY = "idle-capacity"  # there is room that nobody uses
+    NO_GAIN = "no-gain"  # preempting would not raise the lowest utility by the tolerance
     GUARD = "guard"  # it would displace a job that is no less urgent
-    MOVES_LIMIT = "moves-limit"  # as many changes as a cycle may make
+    MIGRATION_LIMIT = "migration-limit"  # as many changes as a cycle may make
     COOL_DOWN = "cool-down"  # moved a short while ago
     CONSTRAINT = "constraint"  # pin, forbid, keep, together or apart leaves no node
     CONTRADICTION = "contradiction"  # its constraints cannot all hold
@@ -68,11 +68,11 @@ class ReasonCode(StrEnum):
     LIMIT = "limit"  # as many nodes woken, or put to sleep, as a minute may see
     PROTECTED = "protected"  # the node must not leave service
     ENVIRONMENT = "environment"  # its environment is not running
-    ENTITLEMENT = "entitlement"  # its environment has no unit left for it
+    OVER_QUOTA = "over-quota"  # its environment has no unit left for it
     RECLAIMED = "reclaimed"  # its environment's units are taken back
     UNHEALTHY = "unhealthy"  # its node's agent finds that it does not serve
     ADJUSTMENT = "adjustment"  # mean CPU use of a web application's instances asks for more, or fewer
-    HANDS_OFF = "hands-off"  # somebody else has done something to a VM of it
+    RECONCILIATION_PAUSED = "reconciliation-paused"  # somebody else has done something to a VM of it
     ADOPTED = "adopted"  # it was adopted: never suspended or stopped for others
     MIGRATION_FIT = "migration-fit"  # no node has what a live migration of it needs
     REJECTED = "rejected"  # an operator has rejected it of late
@@ -94,7 +94,7 @@ class Reason:
 
 
 def _in_words(name: str, value: float) -> str:
-    """A number of a reason; a time is told as one."""
+    """Format a number of a reason; a time is shown as a date."""
     if abs(value) >= UNBOUNDED:
         return "none"
     if name.endswith("_s") and not name.endswith("_per_s") and EPOCH_S < value <= LAST_S:
@@ -151,13 +151,12 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class Outlook:
-    """What a policy predicts for workloads and web applications by name, one entry each in every sequence.
+    """A policy's predictions for workloads and web applications by name, one entry each in every sequence.
 
-    now: the utility if nothing is changed, predicted: under the decision, best: what is reachable at full speed from
-    now on; all at the end of the cycle (apc.txt section 4.4), under the load of applications that is to be expected.
-    level: the jobs' common level (None: there are no jobs). goalless: those of the names that have no goal: their
-    utility of 1 tells nothing and is shown nowhere. planned: under the decision and the load to plan for (empty: as
-    `predicted`).
+    now: the utility if nothing is changed. predicted: under the decision. best: the reachable utility at full speed
+    from now on. All are at the end of the cycle (apc.txt section 4.4), under the expected load of applications. level:
+    the jobs' common level (None: there are no jobs). goalless: those of the names that have no goal: their utility of 1
+    has no meaning and is shown nowhere. planned: under the decision and the load to plan for (empty: as `predicted`).
     """
 
     names: Sequence[str] = ()
@@ -232,10 +231,11 @@ class WindowSize:
 
 @dataclass(frozen=True, slots=True)
 class ProvisioningDecision:
-    """The names of the nodes that are to be in service until the next decision, and why.
+    """The names of the nodes that are in service until the next decision, and why.
 
-    `windows` says what each open deadline window is given. `refused`: smaller sizes that were tried and would have let
-    jobs with goals or web applications fall too low, with the smallest utility predicted for each.
+    `windows` lists the size of each open deadline window. `refused`: smaller sizes that were tried and rejected,
+    because the utility of jobs with goals or web applications would fall too low; with the smallest utility predicted
+    for each.
     """
 
     in_service: tuple[str, ...]

@@ -54,7 +54,7 @@ class Policy(AnyPolicy, Protocol):
     """A policy that names every workload it does not serve in a refusal."""
 
     def decide(self, snapshot: Any, state: Any, params: Mapping[str, Any]) -> tuple[Any, Any]:
-        """From a `Snapshot` to (`PlacementDecision`, new state)."""
+        """Map a `Snapshot` to (`PlacementDecision`, new state)."""
         ...
 
 
@@ -62,8 +62,8 @@ class TableCache(Protocol):
     """Where provisioning policies find tables that take long to compute."""
 
     def __call__(self, spec: Any, /) -> Any:
-        """The `SizeTable` of a `TableSpec` (daemons.models.deadline.rules), None while it is not there yet; that it
-        was asked for is noted, so that it will be."""
+        """Return the `SizeTable` of a `TableSpec` (daemons.models.deadline.rules), None while it is not available. The
+        request is recorded, and the table is computed."""
         ...
 
 
@@ -76,7 +76,7 @@ class ProvisioningPolicy(AnyPolicy, Protocol):
         ...
 
     def decide(self, snapshot: Any, state: Any, params: Mapping[str, Any], table_cache: TableCache) -> tuple[Any, Any]:
-        """From a `Snapshot` to (`ProvisioningDecision`, new state). Pure but for what `table_cache` remembers."""
+        """Map a `Snapshot` to (`ProvisioningDecision`, new state). Pure except for what `table_cache` remembers."""
         ...
 
 
@@ -97,7 +97,7 @@ class CoordinationPolicy(Protocol):
         ...
 
     def objection(self, lower: int, upper: int | None) -> str:
-        """Why an agreement of this model cannot have these bounds ("": it can)."""
+        """Return why an agreement of this model cannot have these bounds ("": it can)."""
         ...
 
     def firm(self, lower: int, upper: int | None) -> int:
@@ -105,18 +105,18 @@ class CoordinationPolicy(Protocol):
         ...
 
     def decide(self, group: GroupView, moment: Moment) -> GroupSizes:
-        """The sizes that the parties of a group are to have from now on, as if the provider had no other group. It
-        never names more units for a group than the upper bounds of its parties together."""
+        """Return the new sizes of a group's parties, as if the provider had no other group. The total for a group never
+        exceeds the sum of its parties' upper bounds."""
         ...
 
 
 class AdmissionPolicy(Protocol):
-    """Whether a reservation may stand beside those that do (statistical-assurance.txt, sections 3 to 5). Pure, without
-    state; found by name in its role's registry.
+    """Decides whether a reservation may be admitted beside the existing ones (statistical-assurance.txt, sections 3 to
+    5). Pure, without state; found by name in its role's registry.
 
-    `memory` is what it returned last time, None at first and whenever that was dropped: with it the same answer comes
-    sooner. It is not kept on disk. `standing` comes in the order in which they were admitted, so that what is known of
-    the first ones serves for the next request; a reservation that is to be changed is not among them.
+    `memory` is the value returned last time, None at first and whenever it was dropped: with it the same answer comes
+    sooner. It is not kept on disk. `standing` is in the order of admission, so results for the first ones can be reused
+    for the next request. A reservation that is being changed is not in it.
     """
 
     @property
@@ -137,9 +137,8 @@ class AdmissionPolicy(Protocol):
         params: Mapping[str, Any],
         memory: Any = None,
     ) -> tuple[Verdict, Any]:
-        """What becomes of a request, and the new memory. With what is admitted every promise that held in a slot holds
-        there still; one unit more of a resource than is offered would break one. Time before `now_s` counts for
-        nothing."""
+        """Return the verdict on a request, and the new memory. An admitted reservation breaks no promise that held in a
+        slot; one unit more of a resource than is offered would break one. Time before `now_s` is ignored."""
         ...
 
     def figures(
@@ -150,20 +149,20 @@ class AdmissionPolicy(Protocol):
         params: Mapping[str, Any],
         memory: Any = None,
     ) -> tuple[tuple[Grid, tuple[SlotFigures, ...]], Any]:
-        """What the promises need in every slot and of every pool, as reservations and pools are at `from_s`, and what
-        they leave for best effort; and the new memory."""
+        """Return the needs of the promises in every slot and of every pool, with reservations and pools as at `from_s`,
+        and the rest for best effort; and the new memory."""
         ...
 
 
 @runtime_checkable
 class EnvironmentType(Protocol):
-    """What a type of environment does its own way (phoenixcloud.txt section 4.3, figure 5): its manager, its scheduler
-    and, for web applications, how instances are adjusted and requests distributed. Found by name among the entry points
-    `trimtab.environments`, made without arguments. What all types have in common is none of its business.
+    """The type-specific behaviour of an environment (phoenixcloud.txt section 4.3, figure 5): its manager, its
+    scheduler and, for web applications, autoscaling and request distribution. Found by name among the entry points
+    `trimtab.environments`, created without arguments. It does not handle what all types have in common.
 
-    Pure, without state: the same answer for the same arguments, which it does not change; terms that it accepts are
-    plain data that the bus can carry. It is asked in the controller itself, so it must be cheap: O(jobs that wait).
-    What raises, or answers what cannot be, changes nothing and is told as the event `coordination-failed`.
+    Pure, without state: the same answer for the same arguments, which it does not change. Terms that it accepts are
+    plain data that the bus can carry. It is called in the controller itself, so it must be cheap: O(waiting jobs). An
+    error or an impossible answer changes nothing and is reported as the event `coordination-failed`.
     """
 
     @property
@@ -197,15 +196,14 @@ class EnvironmentType(Protocol):
         ...
 
     def manage(self, view: ManagerView, terms: Mapping[str, Any]) -> Asked:
-        """How many units its manager wants to have, 0 to `UNITS_MAX`: for jobs at its timer, for web applications
-        whenever what their instances fill has changed; what it is granted is the business of its model and the
-        provider. Where it owns more than that, it gives back idle units alone: of a batch environment never less than
-        what is not idle."""
+        """Return the number of units that its manager requests, 0 to `UNITS_MAX`: for jobs at its timer, for web
+        applications whenever the demand of their instances has changed. Its model and the provider decide the grant. If
+        it owns more, it returns idle units only: a batch environment keeps at least the units that are not idle."""
         ...
 
     def adjust(self, view: InstancesView, terms: Mapping[str, Any]) -> int:
-        """One instance of a web application more (1), one less (-1), or as many as there are (0): never away from
-        what lies between `view.least` and `view.most`. Not asked where the use of CPU is not known."""
+        """Return the change in instances of a web application: one more (1), one less (-1), or none (0). The result
+        always stays between `view.least` and `view.most`. Not called while CPU usage is unknown."""
         ...
 
 
@@ -223,6 +221,6 @@ class Analyser(Protocol):
         ...
 
     def breach(self, window: Any, servers: Sequence[int], params: Mapping[str, Any]) -> Sequence[float]:
-        """Of a `WindowView`: the probability (0..1) that its objective is missed with each number of reference nodes
-        from now on; never rises with their number."""
+        """Return the probability (0..1) that the objective of a `WindowView` is missed with each number of reference
+        nodes from now on; it never rises with their number."""
         ...

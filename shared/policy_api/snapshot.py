@@ -40,8 +40,8 @@ class NodeColumns:
     """One row per node, in the order of `names`.
 
     cpu_mhz, core_mhz (MHz), memory_mib: capacity that VMs may use, float64[n]. free_cpu_mhz, free_memory_mib: capacity
-    less what is wanted there and what VMs that are not ours hold, float64[n]; may be negative. schedulable: in
-    service, up and neither draining nor skewed. draining: to be emptied. labels: tuple of n tuples.
+    less the desired allotments there and what unmanaged VMs hold, float64[n]; may be negative. schedulable: in service,
+    up and neither draining nor skewed. draining: being evacuated. labels: tuple of n tuples.
     """
 
     names: tuple[str, ...]
@@ -62,12 +62,12 @@ class WorkloadColumns:
 
     state: `WorkloadState`. submit_s, desired_start_s, goal_s (inf: none), not_before_s (back-off): absolute seconds.
     work_mcycles, done_mcycles: per instance, declared and measured. max_mhz, min_mhz, memory_mib, vcpus: per instance.
-    instances: k. separate: one instance per node. fixed: must not be changed now (an instance is unknown or an
-    operation on it is under way). importance: > 0. revision: to be copied into a `Change`. needs: tuple of tuples.
-    app: row in the web columns for an instance of a web application (it has no work, goal or stages, and no two of one
-    application share a node), -1 for a job. changed_s: when it was last started, resumed, moved or suspended (-inf:
-    never). stages: their number, 0 for an instance of a web application. queued: of the queue of a deadline window that
-    is open: it has the nodes of that. stays: once it runs it is never suspended for others; it can be moved alive.
+    instances: k. spread: one instance per node. fixed: must not be changed now (an instance is unknown or an operation
+    on it is in progress). importance: > 0. revision: copied into a `Change`. required_labels: tuple of tuples. app: row
+    in the web columns for an instance of a web application, -1 for a job. Such an instance has no work, goal or stages,
+    and no two of one application share a node. changed_s: when it was last started, resumed, moved or suspended (-inf:
+    never). stages: their number, 0 for an instance of a web application. queued: in the queue of an open deadline
+    window, whose nodes it uses. stays: once it runs it is never suspended for others; it can be migrated live.
     """
 
     names: tuple[str, ...]
@@ -85,10 +85,10 @@ class WorkloadColumns:
     vcpus: Ints
     instances: Ints
     importance: Floats
-    separate: Bools
+    spread: Bools
     fixed: Bools
     first_instance: Ints
-    needs: tuple[tuple[str, ...], ...]
+    required_labels: tuple[tuple[str, ...], ...]
     app: Ints
     changed_s: Floats
     first_stage: Ints
@@ -121,7 +121,7 @@ class StageColumns:
 
 
 def stage_columns(stages: Sequence[Stage]) -> StageColumns:
-    """One row per stage, in the order given."""
+    """Return one row per stage, in the order given."""
     names = ("work_mcycles", "max_mhz", "min_mhz", "memory_mib")
     return StageColumns(*(np.fromiter(map(attrgetter(name), stages), np.float64, len(stages)) for name in names))
 
@@ -140,14 +140,13 @@ class WebColumns:
 
 @dataclass(frozen=True, slots=True)
 class FlowColumns:
-    """One row per flow of a web application, `app` being the row of that.
+    """One row per flow of a web application, `app` being that application's row.
 
-    goal: on the response time in seconds (its mean where `percentile` is 0, else that percentile, 0..1), or on the
-    throughput in requests/s where `throughput`. model: the registered response-time model; t_min_s, c_mhz_s, load_mhz
-    (CPU that the demand to plan for uses up), rate_per_s (arrivals), work_mcycles (of one request): what the model
-    takes. expected_mhz: the load that is to be expected, without head-room (0: `load_mhz`); predictions are of that.
-    response_factor: how many times as long as the model says the part of a response time is that CPU shortens, as
-    measured (> 0; 1: not measured).
+    goal: on the response time in seconds (its mean if `percentile` is 0, else that percentile, 0..1), or on the
+    throughput in requests/s if `throughput`. model: the registered response-time model. t_min_s, c_mhz_s, load_mhz (CPU
+    that the demand to plan for uses), rate_per_s (arrivals), work_mcycles (of one request): inputs of the model.
+    expected_mhz: the expected load, without headroom (0: `load_mhz`); predictions use it. response_factor: measured
+    factor by which the part of the response time that CPU shortens exceeds the model's (> 0; 1: not measured).
     """
 
     names: tuple[str, ...]
@@ -170,10 +169,10 @@ class PowerColumns:
     """One row per node, in the order of the node columns.
 
     wanted: in service by the last decision. available: could be in service within a cycle (up or asleep; not failed,
-    not kept out by an operator, not silent without our will). must_stay: never to be taken out. on: not asleep and not
-    waking. deploy_s: how long it is expected to take until it serves if it were wanted now (0: in service); remove_s:
-    until it is out of service and asleep. idle_w, peak_w, off_w: power drawn without load, at full CPU, asleep.
-    types: the node types ("": none).
+    not excluded by an operator, not unexpectedly unreachable). must_stay: never taken out of service. on: not asleep
+    and not waking. deploy_s: expected time until it serves if it were wanted now (0: in service); remove_s: until it is
+    out of service and asleep. idle_w, peak_w, off_w: power drawn without load, at full CPU, asleep. types: the node
+    types ("": none).
     """
 
     wanted: Bools
@@ -193,17 +192,17 @@ class WindowView:
     """A deadline window at a decision point (batch-provisioning.txt section 4.1).
 
     interval: index s of the decision point in its period of `intervals`, counted back from the deadline so that the
-    time left is never taken for longer than it is; 0 where it is not open yet. opens_s: seconds until it opens (0: it
-    is open). interval_s: their length. jobs: n, in its queue now and not blocked. arrivals: float64[intervals, k],
-    expected ones as in `daemons.models.deadline.problem`, the release of blocked jobs among them. service_s: mean
-    service time of a job on a slot of the reference node; slots: how many it executes at a time. nodes: reference nodes
-    that serve it now. rate: float64[nodes of the cluster], how many reference nodes each node is worth for its jobs (0:
-    it cannot hold them). taken: float64[nodes of the cluster], the share (0..1) of each rate that workloads hold which
-    are of no open window's queue; `nodes` is without it. deploy_s, remove_s: of its nodes, learnt. analyser: which one
-    tells its probability of breach. phase_rates, phase_goes: of the service time in 1/s where it is no exponential, as
-    `daemons.models.deadline.phases` has them (empty: it is one). begun_s: float64[b], what each job that was begun and
-    is not done has had of service. unavoidable: probability (0..1) that run times alone, on any number of nodes, miss
-    the deadline.
+    remaining time is never overestimated; 0 if it is not open yet. opens_s: seconds until it opens (0: it is open).
+    interval_s: their length. jobs: n, in its queue now and not blocked. arrivals: float64[intervals, k], expected ones
+    as in `daemons.models.deadline.problem`, including the release of blocked jobs. service_s: mean service time of a
+    job on a slot of the reference node; slots: how many it executes at a time. nodes: reference nodes that serve it
+    now. rate: float64[nodes of the cluster], the number of reference nodes that each node is worth for its jobs (0: it
+    cannot hold them). taken: float64[nodes of the cluster], the share (0..1) of each rate held by workloads outside the
+    queues of open windows; `nodes` excludes it. deploy_s, remove_s: of its nodes, learnt. analyser: the analyser that
+    computes its probability of breach. phase_rates, phase_goes: of the service time in 1/s if it is not exponential, as
+    in `daemons.models.deadline.phases` (empty: exponential). begun_s: float64[b], service received by each job that was
+    begun and is not done. unavoidable: probability (0..1) that run times alone, on any number of nodes, miss the
+    deadline.
     """
 
     name: str
@@ -247,12 +246,13 @@ class PriceView:
 
 @dataclass(frozen=True, slots=True)
 class EnvironmentColumns:
-    """Who may run where. `names`: of the running environments. `node`: int64[nodes], the row in `names` of the
-    environment whose workloads may be placed on a node, `POOL` for a node of nobody's, `NOBODY` for one on its way from
-    one to another; a node that is being taken from an environment is draining. `workload`: int64[workloads], the row of
-    its environment, POOL for none, NOBODY where its environment is not running. `quota`: int64[names], how many VMs an
-    environment of granularity `vm` may run at a time, on nodes of nobody's (-1: one of granularity `node`). `leaving`:
-    bool[nodes], given to another: draining, and what finds no place elsewhere gives way at once."""
+    """Which workloads may run on which nodes. `names`: of the running environments. `node`: int64[nodes], the row in
+    `names` of the environment whose workloads may be placed on a node; `POOL` for a node without an environment,
+    `NOBODY` for a node in reassignment. A node that is being taken from an environment is draining. `workload`:
+    int64[workloads], the row of its environment, POOL for none, NOBODY if its environment is not running. `quota`:
+    int64[names], the number of VMs that an environment with allocation unit `vm` may run at a time, on nodes without an
+    environment (-1: allocation unit `node`). `leaving`: bool[nodes], given to another: draining, and workloads without
+    a place elsewhere are preempted at once."""
 
     names: tuple[str, ...]
     node: Ints
@@ -287,7 +287,7 @@ class MigrationColumns:
     of: Ints
 
     def nodes_of(self, row: int) -> Bools | None:
-        """The nodes that workload `row` can be migrated to, bool[nodes] (None: all)."""
+        """Return the nodes that workload `row` can be migrated to, bool[nodes] (None: all)."""
         at = self.of.item(row)
         return None if at < 0 else self.fits[at]
 

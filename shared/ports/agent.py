@@ -16,23 +16,25 @@ class Hypervisor(Protocol):
     """One node's hypervisor.
 
     All operations are begun with `begin` and answered by an `Operated` from `poll`, one per `begin`, whose call_id is
-    the action's id. A driver checks what only it can know (room, the VM's state) and is idempotent in this sense: an
-    action that finds its post-condition met answers OK. Operations on different VMs run side by side; on one VM only
-    one at a time (a second answers BUSY). A failed, aborted or refused operation leaves the VM as it was.
-    Guest changes nobody asked for come from `poll` as `GuestChanged`; a driver that can tell what others did to a VM of
-    ours says LEFT, STARTED or STOPPED, also of what it finds done when it begins anew; one that cannot, VANISHED.
+    the action's id. A driver checks what only it can know (capacity, the VM's state). It is idempotent: an action whose
+    post-condition is already met answers OK. Operations on different VMs run side by side; on one VM only one at a time
+    (a second answers BUSY). A failed, aborted or refused operation leaves the VM as it was. Unrequested guest changes
+    come from `poll` as `GuestChanged`. A driver that can see what others did to a managed VM reports LEFT, STARTED or
+    STOPPED, also for changes that it finds when it restarts; one that cannot reports VANISHED.
 
     Virtual-time drivers use `now_s` and `next_due_s`; real ones work in threads of their own, call `wake` when `poll`
     has something and answer None from `next_due_s`.
     """
 
     def inventory(self) -> Node:
-        """Capacity, labels and abilities of the node. What it lacks, it refuses: a driver that cannot SAVE freezes what
-        is to be suspended, which keeps its memory. Raises TransientError when the hypervisor does not answer."""
+        """Return capacity, labels and abilities of the node. A driver refuses operations for which it lacks the
+        ability: one that cannot SAVE freezes VMs instead of suspending them, and they keep their memory. Raises
+        TransientError when the hypervisor does not answer."""
         ...
 
     def vms(self, now_s: float) -> tuple[VmStatus, ...]:
-        """Every VM and every saved image on this node, ours or not, with `busy` set where an operation runs."""
+        """Return every VM and every saved image on this node, managed or unmanaged, with `busy` set while an operation
+        runs."""
         ...
 
     def begin(self, action: Action, now_s: float) -> None:
@@ -40,7 +42,7 @@ class Hypervisor(Protocol):
         ...
 
     def abort(self, vm: str, now_s: float) -> None:
-        """Give up the operation under way on `vm` (answer TIMED_OUT); nothing happens when there is none."""
+        """Abort the operation in progress on `vm` (answer TIMED_OUT); do nothing when there is none."""
         ...
 
     def forget(self, vm: str, now_s: float) -> None:
@@ -48,11 +50,11 @@ class Hypervisor(Protocol):
         ...
 
     def poll(self, now_s: float) -> tuple[Operated | GuestChanged, ...]:
-        """What has happened up to `now_s` and was not returned before, in the order in which it happened."""
+        """Return the events up to `now_s` that were not returned before, in the order in which they happened."""
         ...
 
     def next_due_s(self) -> float | None:
-        """When `poll` will next have something, None if that is not known or nothing is under way."""
+        """Return when `poll` will next have something, None if that is unknown or nothing is in progress."""
         ...
 
 
@@ -61,7 +63,7 @@ class Sampler(Protocol):
     """Reads the node's own counters."""
 
     def sample(self, now_s: float) -> NodeSample:
-        """One reading; fractions cover the time since the previous call (0 at the first)."""
+        """Take one reading; fractions cover the time since the previous call (0 at the first)."""
         ...
 
 
@@ -73,7 +75,7 @@ class Journal(Protocol):
         ...
 
     def records(self) -> tuple[Any, ...]:
-        """Every record appended so far, oldest first (an implementation may compact to an equivalent list)."""
+        """Return every record appended so far, oldest first (an implementation may compact to an equivalent list)."""
         ...
 
 

@@ -42,9 +42,9 @@ class Lost:
 
 @dataclass(frozen=True, slots=True)
 class Discarded:
-    """What came for a consumer is not handed out: it was too long, or its sender did not say who it is (`sender` ""),
-    and went to the dead letters by itself; or it was beyond its sender's share, and is gone. `count`: of so many.
-    `gone`: of what is beyond the share some that want an answer."""
+    """A notice that deliveries of a consumer are not handed out. A delivery that is too long, or whose sender is not
+    identified (`sender` ""), goes to the dead letters automatically. A delivery beyond its sender's share is dropped.
+    `count`: number of deliveries. `gone`: some of those beyond the share that need an answer."""
 
     queue: str
     sender: str
@@ -89,7 +89,7 @@ class Bus(Protocol):
         ...
 
     def acknowledge(self, tag: int) -> None:
-        """The delivery is dealt with. A tag of an earlier connection is ignored."""
+        """Acknowledge a processed delivery. A tag of an earlier connection is ignored."""
         ...
 
     def dead_letter(self, tag: int, reason: str) -> None:
@@ -97,13 +97,13 @@ class Bus(Protocol):
         ...
 
     def poll(self, timeout_s: float = 0.0) -> Sequence[BusEvent]:
-        """What has come in, waiting at most `timeout_s` for the first: a part, as `shared.bus.inbox` hands it out, so
-        that no sender keeps the others waiting. What is too long for its sender or beyond its share comes as
-        `Discarded` and not as a delivery."""
+        """Return the received events, waiting at most `timeout_s` for the first. Each call returns a part, as selected
+        by `shared.bus.inbox`, so that no sender keeps the others waiting. A delivery that is too long for its sender or
+        beyond its share comes as `Discarded` and not as a delivery."""
         ...
 
     def now_s(self) -> float:
-        """The bus's own clock, in seconds, by which deliveries are stamped; it does not go back."""
+        """Return the bus's own time, in seconds, which stamps deliveries; it never decreases."""
         ...
 
     def charge(self, sender: str, busy_s: float) -> None:

@@ -49,9 +49,9 @@ class PowerDriver(Protocol):
     def operate(self, operation: PowerOperation, node: str, mac_addresses: Sequence[str]) -> PowerAnswer:
         """Carry out one operation, within a time limit of the driver's own; idempotent, also after a crash half-way.
 
-        FENCE is ok only when the node is proven off; the others when they were done or are under way, so that the
-        node's agent, or its silence, tells the rest. One at a time for each node. Raises TransientError when it could
-        not even be tried, ContractViolation for an operation that it does not do.
+        FENCE is ok only when the node is confirmed off. The others are ok when they were done or are in progress; the
+        node's agent, or its absence, shows the rest. One at a time for each node. Raises TransientError when it could
+        not even be tried, ContractViolation for an operation that it does not support.
         """
         ...
 
@@ -76,14 +76,14 @@ class LoadBalancer(Protocol):
         ...
 
     def measure(self, app: str, now_s: float) -> FlowSample | None:
-        """All requests to an application since the call before, as a flow named "" (None: there was none, or the
-        counters began anew). Raises TransientError when the balancer could not be reached, ContractViolation where it
+        """Return all requests to an application since the previous call, as a flow named "" (None: there was none, or
+        the counters were reset). Raises TransientError when the balancer could not be reached, ContractViolation if it
         does not measure."""
         ...
 
 
 class NotifyChannel(Protocol):
-    """A way to tell somebody. Made with the name of its keys in the configuration and a table of them; raises
+    """A notification channel. Created with the name of its keys in the configuration and a table of them; raises
     InvalidInput then for what is wrong with them. Used by one thread at a time."""
 
     def send(self, message: Notify) -> str:

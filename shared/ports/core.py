@@ -19,5 +19,5 @@ class Clock(Protocol):
     """Where time comes from. Only `shared/base/clock.py` and virtual engines implement it."""
 
     def now_s(self) -> float:
-        """Seconds since the epoch (real) or since the start of the world (virtual); never decreases."""
+        """Return the seconds since the epoch (real) or since the start of the world (virtual); never decreases."""
         ...

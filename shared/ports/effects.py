@@ -279,7 +279,7 @@ class Publish:
 
 @dataclass(frozen=True, slots=True)
 class Acknowledge:
-    """The delivery is dealt with: its content is safe elsewhere."""
+    """Acknowledge a processed delivery: its data is stored elsewhere."""
 
     delivery: int
 
@@ -317,7 +317,7 @@ class Operate:
 
 @dataclass(frozen=True, slots=True)
 class Abort:
-    """Give up the operation under way on a VM; its `Operated` comes with TIMED_OUT."""
+    """Abort the operation in progress on a VM; its `Operated` comes with TIMED_OUT."""
 
     vm: str
 
@@ -440,7 +440,7 @@ class Measure:
 
 @dataclass(frozen=True, slots=True)
 class ProbeInstance:
-    """Find out once whether an instance on the agent's own host serves. `address`: where it is to be found. Comes back
+    """Probe once whether an instance on the agent's own host serves. `address`: where the instance answers. Comes back
     as `Probed`."""
 
     target: Target
@@ -449,8 +449,8 @@ class ProbeInstance:
 
 @dataclass(frozen=True, slots=True)
 class RunStandard:
-    """Run a standard job on the agent's own host, in processes of its own. Comes back as `StandardRan` soon after
-    `run.run_s`, whatever becomes of it."""
+    """Run a calibration benchmark on the agent's own host, in processes of its own. Comes back as `StandardRan` soon
+    after `run.run_s`, in every case."""
 
     request: str
     run: StandardRun
@@ -473,8 +473,8 @@ class Scrape:
 
 @dataclass(frozen=True, slots=True)
 class Exit:
-    """This process must not go on (another controller leads): the shell ends it at once, so that its unacknowledged
-    deliveries go back to the broker; whoever supervises it starts it anew as a standby."""
+    """End this process at once (another controller is the leader). Its unacknowledged deliveries go back to the broker,
+    and its supervisor restarts it as a standby."""
 
     reason: str
 

@@ -1,5 +1,4 @@
-"""What is told to people and programs, as the controller's core hands it to its shell; part of
-`shared.ports.effects`."""
+"""Notices to people and programs, as the controller's core passes them to its shell; part of `shared.ports.effects`."""
 
 from __future__ import annotations
 
@@ -8,8 +7,8 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """One thing to be told. `what`: the code of an event, or of an alarm after `alarm:` or, when it is over,
-    `cleared:`, or `test`. Texts are one line each; names in them are whatever somebody has chosen."""
+    """One notice. `what`: the code of an event, or of an alarm after `alarm:` or, when it is over, `cleared:`, or
+    `test`. Texts are one line each; names in them are chosen by users."""
 
     id: str
     at_s: float
@@ -20,8 +19,8 @@ class Notice:
 
 @dataclass(frozen=True, slots=True)
 class Notify:
-    """Send a message over a channel, which has one under way at a time. Comes back as `Notified`. The same message may
-    be sent more than once: `message` is its id. `tries`: which try it is, from 1."""
+    """Send a message over a channel, which sends one at a time. Comes back as `Notified`. The same message may be sent
+    more than once: `message` is its id. `tries`: the number of the attempt, from 1."""
 
     channel: str
     message: str

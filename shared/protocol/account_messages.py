@@ -20,7 +20,7 @@ def _check_length(field: str, text: str, most: int) -> None:
 @dataclass(frozen=True, slots=True)
 class RejectPlan:
     """Drop the cycle decision that waits (automation level `confirm`). What it held is not proposed again until
-    something of substance has changed, see docs/operate/plans.md; `why` is kept with it (at most 500 characters)."""
+    something of substance has changed, see docs/how-to/plans.md; `why` is kept with it (at most 500 characters)."""
 
     KIND: ClassVar[str] = "reject-plan"
     VERSION: ClassVar[int] = 1
@@ -51,9 +51,9 @@ class Assess:
 
 @dataclass(frozen=True, slots=True)
 class OnBehalf:
-    """A request of an account, such as "owner.acme", with a reason (at most 500 characters). `request` is the inner
-    request's id, `body` the encoded inner request (`daemons.access.delegation`). Whoever sends it may speak for itself;
-    only a portal's user speaks for others, and it says nothing else. Answered as the inner request is."""
+    """A request on behalf of an account, such as "owner.acme", with a reason (at most 500 characters). `request` is the
+    inner request's id, `body` the encoded inner request (`daemons.access.delegation`). Every sender may act for itself.
+    Only a portal's user may act for others, and it may send nothing else. Answered as the inner request is."""
 
     KIND: ClassVar[str] = "on-behalf"
     VERSION: ClassVar[int] = 1

@@ -1,13 +1,13 @@
-"""Messages and records to msgpack bytes and back: strict, bounded, and `CodecError` for whatever is not right.
+"""Messages and records to msgpack bytes and back: strict, bounded, with `CodecError` for everything invalid.
 
 A message travels as the map {"k": kind, "v": version, "b": fields}. Fields at their defaults are not sent; the rows of
-reports (`msgspec.Struct`) are arrays of their fields in order, as far as the last that is not at its default. Nothing
-is coerced: "12" is not 12 and True is not 1; only a whole number where a float belongs is taken (and becomes a float).
-What msgpack itself may contain, and how much of it, is checked by `shared.protocol.msgpack`.
+reports (`msgspec.Struct`) are arrays of their fields in order, up to the last that is not at its default. Nothing is
+coerced: "12" is not 12 and True is not 1; only a whole number in place of a float is accepted (and becomes a float).
+`shared.protocol.msgpack` checks what msgpack itself may hold, and how much of it.
 
-Texts of messages are held to the form that their field declares (`shared.values.texts`), a line where it declares none:
-what is read is refused, what is written is cleaned, so that nothing honest is refused. Records of our own (`pack`,
-`unpack`) hold what they were given.
+Texts of messages must have the form that their field declares (`shared.values.texts`), a line if it declares none. An
+invalid text is refused on reading and cleaned on writing, so nothing honest is refused. Trimtab's own records (`pack`,
+`unpack`) keep their texts unchanged.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ _TROUBLE = (_WrongError, CodecError, InvalidValue, KeyError, AttributeError, Typ
 
 
 def _placed(problem: Exception, step: str, value: Any) -> CodecError:
-    """The problem with the value at `step` of a path, or with what is inside it, which says so already."""
+    """Return the problem with the value at `step` of a path, or with a part of it that has its own path already."""
     if isinstance(problem, CodecError):
         return CodecError(f"{step}{problem}")
     if isinstance(problem, InvalidValue):
@@ -77,7 +77,7 @@ def _placed(problem: Exception, step: str, value: Any) -> CodecError:
 
 
 def _echo(value: Any) -> str:
-    """A short text for a value of any size."""
+    """Return a short text for a value of any size."""
     if isinstance(value, str):
         return repr(str.__str__(value)[:ECHO_LENGTH_MAX])
     if value is None or isinstance(value, bool | float):
@@ -190,7 +190,7 @@ _TEXTS = frozenset({str, _NOTHING})
 
 
 def _is_column(values: Sequence[Any]) -> bool:
-    """Whether all are plain scalars, of one kind or None; False also where only a look at each can tell."""
+    """Return whether all are plain scalars, of one kind or None; False also if only a check of each can decide."""
     kinds = set(map(type, values))
     if kinds <= _NUMBERS:
         return all(map(math.isfinite, filter(None, values)))
@@ -205,7 +205,7 @@ def _is_column(values: Sequence[Any]) -> bool:
 
 
 def _params(value: Any, text: Callable[[Any], str]) -> Any:
-    """A map of plain data by name."""
+    """Convert a map of plain data by name."""
     if not isinstance(value, Mapping):
         raise _WrongError("a map")
     return _plain(dict(value), text)
@@ -215,7 +215,8 @@ def _params(value: Any, text: Callable[[Any], str]) -> Any:
 
 
 def _gathered(made: Iterable[Any], items: Sequence[Any], names: Sequence[str] = ()) -> list[Any]:
-    """All that is `made` of the items, one of each; the first that is wrong is told by its name, or its index."""
+    """Return everything that is `made` of the items, one of each; the first invalid item is reported by its name or
+    index."""
     done: list[Any] = []
     try:
         done.extend(made)
@@ -226,7 +227,7 @@ def _gathered(made: Iterable[Any], items: Sequence[Any], names: Sequence[str] = 
 
 
 def _defaults(hint: type) -> dict[str, Any]:
-    """What the fields of a record are where they are not sent."""
+    """Return the defaults of a record's fields, for fields that are not sent."""
     made = {part.name: part.default_factory() for part in fields(hint) if part.default_factory is not MISSING}
     return {part.name: part.default for part in fields(hint) if part.default is not MISSING} | made
 
@@ -270,7 +271,7 @@ def _row_reader(hint: type[msgspec.Struct], way: _Way) -> Hook:
 
 
 def _array_reader(hooks: list[Hook], least: int, expected: str, names: Sequence[str], make: Callable[..., Any]) -> Hook:
-    """Of an array whose items, at least so many, have a hook each."""
+    """Return the reader of an array whose items, at least `least`, have a hook each."""
 
     def read(value: Any) -> Any:
         if type(value) is not list or not least <= len(value) <= len(hooks):
@@ -408,14 +409,14 @@ _PLAIN: dict[Any, Callable[[Any, Callable[[Any], str]], Any]] = {Any: _plain, Ma
 
 
 def _form_of(hint: Any) -> TextForm:
-    """What a text of this type may hold."""
+    """Return the form of texts of this type."""
     notes = getattr(hint, "__metadata__", ())
     return next((note for note in notes if isinstance(note, TextForm)), TextForm.LINE)
 
 
 @cache
 def _hook(hint: Any, way: _Way) -> Hook:
-    """What reads or writes a value of this type; TypeError for a type that has no form in a body."""
+    """Return the hook that reads or writes a value of this type; TypeError for a type that has no form in a body."""
     plain = bare(hint)
     if plain is str:
         return way.texts[_form_of(hint)]
@@ -442,7 +443,7 @@ def pack(value: Any, cls: type[Any]) -> bytes:
 
 
 def unpack(body: bytes, cls: type[T]) -> T:
-    """The value of class `cls` that `pack` made `body` from. Raises `CodecError` for anything else."""
+    """Return the value of class `cls` that `pack` made `body` from. Raises `CodecError` for anything else."""
     made: T = _converted(from_bytes(body), cls, cls.__name__, _READ_OWN)
     return made
 
@@ -461,7 +462,8 @@ _ENVELOPE = {"k", "v", "b"}
 
 
 def encode(message: Message) -> bytes:
-    """The body of a message. Raises `CodecError` when a field holds what its type does not allow (NaN, say)."""
+    """Return the body of a message. Raises `CodecError` when a field holds a value that its type does not allow (NaN,
+    for example)."""
     cls = type(message)
     if cls not in _CLASSES:
         raise CodecError(f"expected a message, got {_echo(message)}")
@@ -482,7 +484,7 @@ _REPORT_DECODER = msgspec.msgpack.Decoder(Report)
 
 
 def decode(body: bytes) -> Message:
-    """The message in a body. Raises `CodecError`, and nothing else, for every body that is not one."""
+    """Return the message in a body. Raises `CodecError`, and nothing else, for every invalid body."""
     if body.startswith(_REPORT_START) and len(body) <= UNCHECKED_BYTES_MAX:
         try:
             report = _REPORT_DECODER.decode(body[_REPORT_AT:])
@@ -494,8 +496,8 @@ def decode(body: bytes) -> Message:
 
 
 def _has_plain_texts(report: Report) -> bool:
-    """Whether all texts of a report that begins as nearly every one does are words, so that they are of their forms;
-    the types have seen to their lengths."""
+    """Return whether all texts of a report with the usual start are words, and thus of their forms; the types have
+    checked their lengths."""
     texts = [report.node, report.boot_id]
     for status in report.vms:
         texts.append(status.vm)
@@ -511,7 +513,7 @@ def _has_plain_texts(report: Report) -> bool:
 
 
 def decode_strictly(body: bytes) -> Message:
-    """As `decode`, field by field."""
+    """Decode as `decode` does, field by field."""
     envelope = from_bytes(body)
     if type(envelope) is not dict or envelope.keys() != _ENVELOPE:
         raise CodecError(f"not a message: expected a map of k, v and b, got {_echo(envelope)}")

@@ -19,7 +19,7 @@ LEVELS = 2  # records in records
 
 
 def folded(data: Mapping[str, Any]) -> dict[str, Any]:
-    """The same with its long lists of records as tables, where all records of a list have the same keys."""
+    """Return the same data with its long lists of records as tables, if all records of a list have the same keys."""
     tables = {key: _table(value, LEVELS) for key, value in data.items() if _may_fold(value)}
     found = {key: table for key, table in tables.items() if table is not None}
     if not found:
@@ -28,7 +28,7 @@ def folded(data: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def unfolded(data: Mapping[str, Any]) -> dict[str, Any]:
-    """What `folded` was given. Raises `CodecError` for tables that are none."""
+    """Reverse `folded`. Raises `CodecError` for invalid tables."""
     if IN_COLUMNS not in data:
         return dict(data)
     made = {key: value for key, value in data.items() if key != IN_COLUMNS}

@@ -36,7 +36,7 @@ class Burials:
         self._since_s = -math.inf
 
     def allow(self, sender: str, now_s: float) -> bool:
-        """Whether one more is kept; `now_s` of any clock that does not go back."""
+        """Return whether one more is kept; `now_s` is from any clock that never decreases."""
         if now_s >= self._since_s + 60.0:
             self._since_s = now_s
             self._counts.clear()
@@ -45,5 +45,5 @@ class Burials:
 
 
 def bury(reason: str, queue: str, routing_key: str, sender: str, body: bytes) -> DeadMessage:
-    """The record of a message, with its body cut."""
+    """Return the record of a message, with its body cut."""
     return DeadMessage(reason, queue, routing_key, sender, body[:DEAD_BODY_BYTES_MAX], len(body))

@@ -32,12 +32,12 @@ from shared.protocol.operator_messages import DestroyEnvironment as DestroyEnvir
 from shared.protocol.operator_messages import DrainNode as DrainNode
 from shared.protocol.operator_messages import DropNotification as DropNotification
 from shared.protocol.operator_messages import DryRun as DryRun
-from shared.protocol.operator_messages import ForgetVm as ForgetVm
-from shared.protocol.operator_messages import HandsOn as HandsOn
 from shared.protocol.operator_messages import HoldJob as HoldJob
 from shared.protocol.operator_messages import MoveVm as MoveVm
 from shared.protocol.operator_messages import ProfileNode as ProfileNode
 from shared.protocol.operator_messages import Query as Query
+from shared.protocol.operator_messages import ReconcileVm as ReconcileVm
+from shared.protocol.operator_messages import ReleaseVm as ReleaseVm
 from shared.protocol.operator_messages import RemoveNode as RemoveNode
 from shared.protocol.operator_messages import RemoveWeb as RemoveWeb
 from shared.protocol.operator_messages import RepairNode as RepairNode
@@ -118,7 +118,7 @@ class Report:
     term: Whole
     sample: NodeSample
     vms: tuple[VmStatus, ...]
-    under_way: tuple[UnderWay, ...] = ()
+    in_progress: tuple[UnderWay, ...] = ()
     events: tuple[GuestEvent, ...] = ()
     inventory: Node | None = None
     health: tuple[Health, ...] = ()
@@ -294,10 +294,10 @@ class GoToSleep:
 
 @dataclass(frozen=True, slots=True)
 class SetUpNode:
-    """Carry out a setup policy on the agent's own host: `step` of the hand-over of the node to or from `environment`.
-    The same `request` again is answered as it was. Neither followed nor answered for an older term, another boot, after
-    `expires_at_s` (agent's clock), and while another one is under way: it is asked for again. Refused while a VM of
-    ours is alive on it, and for a command that the agent does not know."""
+    """Carry out a provisioning hook on the agent's own host: `step` of the reassignment of the node to or from
+    `environment`. A repeated `request` gets the same answer. It is neither followed nor answered for an older term,
+    another boot, after `expires_at_s` (agent's clock), and while another one is in progress: the controller requests it
+    again. Refused while a managed VM is alive on the host, and for a command that the agent does not know."""
 
     KIND: ClassVar[str] = "set-up-node"
     VERSION: ClassVar[int] = 1
@@ -315,9 +315,10 @@ class SetUpNode:
 
 @dataclass(frozen=True, slots=True)
 class Watch:
-    """Watch these instances and no others, each as its probe says, while its VM of that generation runs here. `number`
-    grows with every one that a controller sends to a node; an older term, or an older number of the same term, is not
-    followed. Kept in the agent's memory alone: an agent that has begun anew reports `watch` 0 and is told again."""
+    """Check the health of these instances and no others, each by its probe, while its VM of that generation runs here.
+    `number` grows with every one that a controller sends to a node. One of an older term, or with an older number of
+    the same term, is not followed. Kept in the agent's memory alone: a restarted agent reports `watch` 0 and receives
+    the list again."""
 
     KIND: ClassVar[str] = "watch"
     VERSION: ClassVar[int] = 1
@@ -330,9 +331,9 @@ class Watch:
 
 @dataclass(frozen=True, slots=True)
 class RunStandardJob:
-    """Run a standard job on the agent's own host, beside whatever runs there. One at a time; refused while another one
-    runs, for an older term, another boot, after `expires_at_s` (agent's clock), and where the agent's configuration
-    does not allow it. Not in any journal: one that was cut short by the agent's end is never answered."""
+    """Run a calibration benchmark on the agent's own host, beside everything that runs there. One at a time. Refused
+    while another one runs, for an older term, another boot, after `expires_at_s` (agent's clock), and if the agent's
+    configuration does not allow it. It is not journaled: a run cut short by the agent's end is never answered."""
 
     KIND: ClassVar[str] = "run-standard-job"
     VERSION: ClassVar[int] = 1

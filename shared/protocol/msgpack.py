@@ -30,11 +30,12 @@ REASON_LENGTH_MAX = 60  # characters of the parser's own words in an error
 
 
 class _UnfitError(Exception):
-    """Bytes hold what no body of ours does; the text says what was expected."""
+    """The bytes do not form a valid body; the text says what was expected."""
 
 
 def to_bytes(plain: Any, what: str) -> bytes:
-    """One msgpack value that `from_bytes` reads. Raises `CodecError`, beginning with `what`, when it would not."""
+    """Encode one msgpack value that `from_bytes` reads. Raises `CodecError`, beginning with `what`, when `from_bytes`
+    would refuse it."""
     try:
         body = msgspec.msgpack.encode(plain)
     except (ValueError, TypeError, OverflowError) as problem:
@@ -86,9 +87,9 @@ def from_bytes(body: bytes) -> Any:
 
 
 def _claim_bytes(body: bytes) -> int:
-    """At most so much can be allocated for arrays of 16 items or more whose items are not there.
+    """Return the most bytes that can be allocated for arrays of 16 items or more whose items are missing.
 
-    The parser makes room for all items of an array at its head, and arrays may lie in arrays, 1024 deep.
+    The parser allocates all items of an array at its head, and arrays may be nested 1024 deep.
     """
     heads = min(body.count(b"\xdc") + body.count(b"\xdd"), 1024)
     return heads * 8 * min(len(body), ITEMS_MAX)
@@ -117,7 +118,7 @@ _OF_SIZE = {size: bytes(head for head in range(256) if _SIZES[head] == size) for
 
 
 def _run(body: bytes, at: int, left: int) -> int:
-    """How many of the `left` values from `at` on are of the size of the first: a column of numbers is walked over at
+    """Return how many of the `left` values from `at` on have the size of the first: a column of numbers is skipped at
     once."""
     size = _SIZES[body[at]]
     heads = body[at : at + size * left : size]

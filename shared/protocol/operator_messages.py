@@ -92,7 +92,7 @@ class RepairNode:
 
 @dataclass(frozen=True, slots=True)
 class ConfirmOff:
-    """An operator's word that a silent node is off: its VMs are lost and may be restarted elsewhere."""
+    """An operator's confirmation that an unreachable node is off: its VMs are lost and may be restarted elsewhere."""
 
     KIND: ClassVar[str] = "confirm-off"
     VERSION: ClassVar[int] = 1
@@ -142,7 +142,7 @@ class HoldJob:
 
 @dataclass(frozen=True, slots=True)
 class ConfirmGone:
-    """An operator's word that a VM that is out of sight runs nowhere: its job may begin anew."""
+    """An operator's confirmation that a missing VM runs nowhere: its job may restart."""
 
     KIND: ClassVar[str] = "confirm-gone"
     VERSION: ClassVar[int] = 1
@@ -153,10 +153,10 @@ class ConfirmGone:
 
 
 @dataclass(frozen=True, slots=True)
-class HandsOn:
+class ReconcileVm:
     """End the hold on the workload of a VM that somebody else has meddled with."""
 
-    KIND: ClassVar[str] = "hands-on"
+    KIND: ClassVar[str] = "reconcile-vm"
     VERSION: ClassVar[int] = 1
     OLDEST: ClassVar[int] = 1
 
@@ -179,8 +179,8 @@ class MoveVm:
 
 @dataclass(frozen=True, slots=True)
 class AdoptVm:
-    """Take over a running VM that is not ours as a job of one instance without declared work (best effort). It keeps
-    its name; the job is complete when its guest ends, and is over when the VM is lost: it cannot be started anew."""
+    """Adopt a running unmanaged VM as a job of one instance without declared work (best effort). It keeps its name; the
+    job is complete when its guest ends, and is over when the VM is lost: it cannot be restarted."""
 
     KIND: ClassVar[str] = "adopt-vm"
     VERSION: ClassVar[int] = 1
@@ -193,10 +193,10 @@ class AdoptVm:
 
 
 @dataclass(frozen=True, slots=True)
-class ForgetVm:
-    """Let go of a job's VMs without stopping them: they are counted from then on, never touched."""
+class ReleaseVm:
+    """Release a job's VMs without stopping them: they are counted from then on, never changed."""
 
-    KIND: ClassVar[str] = "forget-vm"
+    KIND: ClassVar[str] = "release-vm"
     VERSION: ClassVar[int] = 1
     OLDEST: ClassVar[int] = 1
 
@@ -307,8 +307,8 @@ class ConsentEnvironment:
 
 @dataclass(frozen=True, slots=True)
 class ProfileNode:
-    """Run a standard job on a node to learn how fast it is, when nothing of ours is on it; with `job`, beside the one
-    job there, to learn how that loads the node. What it told is in the view `profiles`."""
+    """Run a calibration benchmark on a node that has no managed VM, to learn the node's speed. With `job`, run it
+    beside the only job there, to learn how that job loads the node. The result is in the view `profiles`."""
 
     KIND: ClassVar[str] = "profile-node"
     VERSION: ClassVar[int] = 1
@@ -373,9 +373,9 @@ class ReserveEnvironment:
 
 @dataclass(frozen=True, slots=True)
 class CheckReservation:
-    """Ask whether an environment with this agreement would be admitted; nothing is changed. With one of its name there,
-    whether its reservation might be this one. assure: the part (0..1) of its demand that the owner wants served, to be
-    told the cheapest split among the classes of service (0: not asked). The answer is in `Reply.data`."""
+    """Ask whether an environment with this agreement would be admitted; nothing is changed. If one of that name exists,
+    ask whether its reservation could change to this one. assure: the part (0..1) of its demand that the owner wants
+    served, to get the cheapest split among the classes of service (0: not asked). The answer is in `Reply.data`."""
 
     KIND: ClassVar[str] = "check-reservation"
     VERSION: ClassVar[int] = 1
@@ -400,9 +400,9 @@ class DryRun:
 @dataclass(frozen=True, slots=True)
 class Query:
     """Ask for a view: `what` is one of `QUERIES`, `subject` a name where the view is of one thing, `limit` the most
-    rows (1 to 10,000). The answer is in `Reply.data`, plain data (docs/views.md has the keys); `columns`: with its
-    long lists of records as `shared.protocol.columns` folds them. `after`: of a view in pages, the `next` of the page
-    before ("": the first)."""
+    rows (1 to 10,000). The answer is in `Reply.data`, plain data (docs/reference/views.md has the keys); `columns`:
+    with its long lists of records as `shared.protocol.columns` folds them. `after`: of a view in pages, the `next` of
+    the page before ("": the first)."""
 
     KIND: ClassVar[str] = "query"
     VERSION: ClassVar[int] = 1
@@ -455,10 +455,10 @@ Change = (
     | SetDeciding
     | HoldJob
     | ConfirmGone
-    | HandsOn
+    | ReconcileVm
     | MoveVm
     | AdoptVm
-    | ForgetVm
+    | ReleaseVm
     | SubmitWeb
     | RemoveWeb
     | CreateEnvironment

@@ -47,7 +47,7 @@ class Grant:
     topic_writes: tuple[tuple[str, str], ...] = ()
 
     def may_publish(self, exchange: str, routing_key: str) -> bool:
-        """Whether a message may be sent to an exchange (dead letters included) under a routing key."""
+        """Return whether a message may be sent to an exchange (dead letters included) under a routing key."""
         if re.search(self.write, exchange if exchange != REPLIES else DEFAULT_EXCHANGE_NAME) is None:
             return False
         if EXCHANGES.get(exchange) is not ExchangeKind.TOPIC:
@@ -56,11 +56,11 @@ class Grant:
         return all(re.search(pattern, routing_key) for pattern in limits)
 
     def may_consume(self, queue: str) -> bool:
-        """Whether a queue may be read."""
+        """Return whether a queue may be read."""
         return re.search(self.read, queue) is not None
 
     def may_declare(self, queue: QueueSpec) -> bool:
-        """Whether a queue may be made and bound as its spec says."""
+        """Return whether a queue may be declared and bound according to its spec."""
         if re.search(self.configure, queue.name) is None:
             return False
         sources = {exchange for exchange, _ in queue.bindings}
@@ -114,11 +114,11 @@ def _portal(user: str) -> Grant:
 
 
 def grant_of(user: str) -> Grant:
-    """What a user may do, from its name: an agent writes its own reports and any result and reads its own queue; an
-    operator writes requests and questions and has queues of its own, `reply.<user>` and `events.<user>` (with an
-    optional further `.<word>`), a portal the same without events; owners and users of environments write requests and
-    have `reply.<user>`; a web application's user writes what is measured of that; a controller does everything; anyone
-    else nothing."""
+    """Return what a user may do, from its name. An agent writes its own reports and any result and reads its own queue.
+    An operator writes requests and questions and has queues of its own, `reply.<user>` and `events.<user>` (with an
+    optional further `.<word>`); a portal has the same without events. Owners and users of environments write requests
+    and have `reply.<user>`. A web application's user writes that application's measurements. A controller does
+    everything; anyone else nothing."""
     if user.startswith(AGENT_USER_PREFIX):
         return _agent(user)
     if user.startswith(OPERATOR_USER_PREFIX):

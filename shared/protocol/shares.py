@@ -1,7 +1,7 @@
-"""What an account may send, have waiting and be served, so that no account takes the service from the others.
+"""What an account may send, have waiting and be served, so that no account starves the others.
 
-The broker says who has sent a message. Whoever sends more than its share is served at its share's pace, and what has no
-room beside that is dropped; nobody else waits for it.
+The broker identifies the sender of a message. A sender above its share is served at the rate of its share, and its
+excess is dropped; nobody else waits for it.
 """
 
 from __future__ import annotations
@@ -93,20 +93,20 @@ ANYBODYS_BODY_BYTES = min(share.body_bytes_max for share in SHARES.values())
 
 
 def has_share(account: str) -> bool:
-    """Whether an account is of one of our roles."""
+    """Return whether an account has one of Trimtab's roles."""
     role, dot, _ = account.partition(".")
     return role + dot in SHARES
 
 
 @lru_cache(4_096)
 def share_of(account: str) -> Share:
-    """The share of an account, by its role."""
+    """Return the share of an account, by its role."""
     role, dot, _ = account.partition(".")
     return SHARES.get(role + dot, OTHERS)
 
 
 def excess(account: str, size_bytes: int) -> str:
-    """Why a body of an account is too long ("": it is not); looked at before anything reads it."""
+    """Return why a body of an account is too long ("": it is not); checked before anything reads it."""
     most = share_of(account).body_bytes_max
     return f"{size_bytes} bytes, expected at most {most} of {account}" if size_bytes > most else ""
 
@@ -124,7 +124,7 @@ class Budget:
         self.busy_s = BURST_S * share.busy_frac
 
     def due_s(self, now_s: float) -> float:
-        """When it may be served again; `now_s` or before: now."""
+        """Return when it may be served again; `now_s` or before: now."""
         if self.messages > 0.0 and self.bytes > 0.0 and self.busy_s > 0.0:
             return now_s
         share, passed_s = self.share, now_s - self.refilled_s

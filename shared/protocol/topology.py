@@ -78,12 +78,13 @@ DEAD_LETTERS = QueueSpec(DEAD_QUEUE, ((DEAD, DEAD_QUEUE),), length_max=DEAD_QUEU
 
 
 def agent_queue(node: str) -> QueueSpec:
-    """The durable queue of a node's actions, declared when the node is added."""
+    """Return the durable queue of a node's actions, declared when the node is added."""
     return QueueSpec(agent_user(node), ((ACTIONS, node),))
 
 
 def report_queue(controller: str) -> QueueSpec:
-    """The transient queue of what nodes and web applications report to one controller; only the newest matter."""
+    """Return the transient queue of reports from nodes and web applications to one controller; only the newest
+    matter."""
     return QueueSpec(
         f"reports.{controller}",
         ((REPORTS, "report.#"), (REPORTS, "web.#")),
@@ -95,8 +96,8 @@ def report_queue(controller: str) -> QueueSpec:
 
 
 def question_queue(controller: str) -> QueueSpec:
-    """The transient queue of what operators and portals ask one controller; they ask again who are not answered. It
-    passes by what lies in the queue that others write to, too."""
+    """Return the transient queue of questions from operators and portals to one controller; an unanswered question is
+    repeated. Questions also bypass the backlog of the queue that others write to."""
     return QueueSpec(
         f"questions.{controller}",
         ((QUESTIONS, QUESTION_KEY),),
@@ -108,14 +109,14 @@ def question_queue(controller: str) -> QueueSpec:
 
 
 def asked_at(user: str, only_asks: bool) -> tuple[str, str]:
-    """The exchange and the key of a user's request; `only_asks`: nothing follows from it, so that it may be lost."""
+    """Return the exchange and the key of a user's request; `only_asks`: it has no effect, so it may be lost."""
     if only_asks and user.startswith((OPERATOR_USER_PREFIX, PORTAL_USER_PREFIX)):
         return QUESTIONS, QUESTION_KEY
     return REQUESTS, CONTROLLER_QUEUE
 
 
 def event_queue(reader: str) -> QueueSpec:
-    """A reader's own queue of all events."""
+    """Return a reader's own queue of all events."""
     return QueueSpec(f"events.{reader}", ((EVENTS, "#"),), durable=False, length_max=10_000, exclusive=True)
 
 
@@ -125,22 +126,22 @@ def report_key(node: str) -> str:
 
 
 def agent_user(node: str) -> str:
-    """The user (and queue name) of a node's agent."""
+    """Return the user (and queue name) of a node's agent."""
     return AGENT_USER_PREFIX + node
 
 
 def reply_queue(user: str, word: str = "") -> QueueSpec:
-    """A user's own queue of answers; `word` tells several of one user apart."""
+    """Return a user's own queue of answers; `word` distinguishes several of one user."""
     return QueueSpec(f"reply.{user}.{word}" if word else f"reply.{user}", (), durable=False, exclusive=True)
 
 
 def is_reply_queue_of(user: str, queue: str) -> bool:
-    """Whether a queue is one that `reply_queue` makes for the user; a user's name is of two words."""
+    """Return whether a queue is one that `reply_queue` makes for the user; a user's name has two words."""
     return queue == f"reply.{user}" or queue.startswith(f"reply.{user}.")
 
 
 def owner_of_queue(queue: str) -> str:
-    """The account whose own queue of answers or events this is ("": nobody's)."""
+    """Return the account that owns this queue of answers or events ("": nobody)."""
     words = queue.split(".")
     return f"{words[1]}.{words[2]}" if words[0] in ("reply", "events") and len(words) >= 3 else ""
 
@@ -151,5 +152,5 @@ def web_key(app: str) -> str:
 
 
 def web_user(app: str) -> str:
-    """The user that may say what is measured of a web application."""
+    """Return the user that may send the measurements of a web application."""
     return WEB_USER_PREFIX + app

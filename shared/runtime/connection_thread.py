@@ -106,8 +106,8 @@ News = fx.Input | Batch | Connected | Disconnected | Blocked | Unblocked | Burie
 
 
 def backoff_s(attempt: int, rng: random.Random) -> float:
-    """How long to wait before attempt `attempt` (from 0) of connecting: 0.5 s to 30 s, more at every turn, and
-    different for each of many processes that were cut off at the same moment."""
+    """Return the wait before connection attempt `attempt` (from 0): 0.5 s to 30 s, increasing with each attempt. It
+    differs between processes that were disconnected at the same moment."""
     most_s = min(BACKOFF_MAX_S, BACKOFF_S * 2.0 ** min(attempt + 1, 16))
     return rng.uniform(BACKOFF_S, most_s)
 
@@ -144,11 +144,11 @@ class Pump:
         self._ending.set()
 
     def taken(self) -> None:
-        """A batch has been dealt with. From any thread."""
+        """Note that a batch has been processed. May be called from any thread."""
         self._room.release()
 
     def charge(self, sender: str, busy_s: float) -> None:
-        """Somebody has worked on a sender's message for so long. From any thread."""
+        """Charge a sender for the time spent on its message. May be called from any thread."""
         bus = self._bus
         if bus is not None and busy_s >= CHARGED_S:
             bus.charge(sender, busy_s)
@@ -173,7 +173,7 @@ class Pump:
             self._post(Failed("bus", error))
 
     def _connect(self) -> tuple[Bus | None, str]:
-        """A connection that is set up, or why there is none. A queue that is not there yet may be there later."""
+        """Return a connection that is set up, or why there is none. A missing queue may be created later."""
         bus: Bus | None = None
         try:
             bus = self._link.connect()
@@ -222,7 +222,7 @@ class Pump:
             self.charge(delivery.sender, perf_s() - begun_s)
 
     def _requests(self, gone: Iterable[Delivery]) -> Iterator[tuple[str, str]]:
-        """Of deliveries that nobody is handed, the ids of those that are requests, and where the answers belong."""
+        """Yield the ids of the requests among discarded deliveries, and where their answers belong."""
         for delivery in gone:
             try:
                 message = self._decode_charged(delivery)

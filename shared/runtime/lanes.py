@@ -73,7 +73,7 @@ class SharedLanes:
         self._lanes: dict[int, Lane] = {}
 
     def of(self, subject: str) -> Lane:
-        """The lane of a subject."""
+        """Return the lane of a subject."""
         slot = crc32(subject.encode()) % self._most
         if slot not in self._lanes:
             self._lanes[slot] = self._make(f"{self._name} {slot}")

@@ -94,5 +94,6 @@ def _hear_libraries(level: int, stream: TextIO, common: list[Processor], renderi
 
 
 def get_logger(name: str) -> FilteringBoundLogger:
-    """A logger whose events carry `component` = name. Make it when you like, use it only after `configure`."""
+    """Return a logger whose events carry `component` = name. It can be created at any time, but used only after
+    `configure`."""
     return cast(FilteringBoundLogger, structlog.get_logger(component=name))

@@ -1,4 +1,4 @@
-"""What a shell tells of what passes through it; `shared.metrics.meter` counts it."""
+"""The shell's reports about its traffic; `shared.metrics.meter` counts them."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ from shared.ports import effects as fx
 
 
 class Meter:
-    """What a shell tells of itself. This one listens to nothing."""
+    """Receives a shell's reports about itself. This one ignores them."""
 
     def input(self, event: fx.Input) -> None:
-        """An input goes to the core."""
+        """Note an input on its way to the core."""
 
     def effect(self, effect: fx.Effect) -> None:
-        """An effect is about to be carried out."""
+        """Note an effect that is about to be carried out."""
 
     def sent(self, kind: str, sent: bool) -> None:
-        """A message was handed to the broker, or not."""
+        """Note a message that was passed to the broker, or was not."""
 
     def buried(self, count: int = 1) -> None:
         """So many deliveries were no messages, or beyond their sender's share."""
@@ -24,7 +24,7 @@ class Meter:
         """There is a new connection to the broker."""
 
     def late(self, by_s: float) -> None:
-        """A timer has fired, so late."""
+        """Note the delay of a fired timer."""
 
     def called(self, what: str, took_s: float, ok: bool) -> None:
-        """A call to something outside the process has ended; from any thread."""
+        """Note the end of a call to something outside the process; may be called from any thread."""

@@ -1,4 +1,4 @@
-"""The certificate that a server of ours shows and its key: whether the files are fit, and what TLS is served with."""
+"""The certificate and key of a Trimtab server: checks of the files, and the TLS context to serve with."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ def load_certificate(context: ssl.SSLContext, cert_file: str, key_file: str) -> 
 
 
 def file_problems(section: str, cert_key: str, cert_file: str, key_file: str) -> list[Problem]:
-    """Tell what is wrong with the places of a certificate, under the key `cert_key` of a section, and of its key, under
-    `key_file`: one without the other, a file that cannot be read, a key that others can read. Credentials that this
-    process was not passed are not looked at."""
+    """Return the problems with the places of a certificate, under the key `cert_key` of a section, and of its key,
+    under `key_file`. These are one without the other, a file that cannot be read, and a key that others can read.
+    Credentials that this process was not passed are not checked."""
     wrong: list[Problem] = []
     if bool(cert_file) != bool(key_file):
         wrong.append(Problem(section, "has one of two files", f"{cert_key} and key_file"))

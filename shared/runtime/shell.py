@@ -56,7 +56,7 @@ class StartableCore(Core, Protocol):
     """A core that also says what to do first."""
 
     def start(self, now_s: float) -> list[fx.Effect]:
-        """The effects of its beginning."""
+        """Return the effects of the start."""
         ...
 
 
@@ -64,11 +64,11 @@ class Times(Protocol):
     """A clock with a second hand that nobody sets."""
 
     def now_s(self) -> float:
-        """Seconds since the epoch; never decreases."""
+        """Return the seconds since the epoch; never decreases."""
         ...
 
     def monotonic_s(self) -> float:
-        """Seconds since some fixed moment."""
+        """Return the seconds since some fixed moment."""
         ...
 
 
@@ -82,12 +82,12 @@ class _Asked:
 
 
 class Shell:
-    """What the shells of agent and controller share.
+    """The common part of the shells of agent and controller.
 
-    `run` is called once, in the thread that is to be the core's; `post`, `ask`, `stop` and `reload` from any. `status`
-    says in one line how things stand, for the supervisor. `on_reload` is called in the core's thread on SIGHUP, `meter`
-    is told of what passes through. `seed` is for the back-off after a lost connection; every line of the log carries
-    `context`.
+    `run` is called once, in the thread that becomes the core's; `post`, `ask`, `stop` and `reload` from any. `status`
+    describes the state in one line, for the supervisor. `on_reload` is called in the core's thread on SIGHUP. `meter`
+    receives reports about the traffic. `seed` is for the back-off after a lost connection; every line of the log
+    carries `context`.
     """
 
     def __init__(
@@ -185,7 +185,7 @@ class Shell:
         signal.signal(signal.SIGHUP, lambda *_: self.reload())
 
     def status(self) -> str:
-        """One line about how things stand."""
+        """Return the state in one line."""
         return "connected" if self._bus is not None else "waiting for the broker"
 
     def lane(
@@ -194,7 +194,7 @@ class Shell:
         due_s: Callable[[], float | None] | None = None,
         when_due: Callable[[], None] | None = None,
     ) -> Lane:
-        """A lane whose failure ends the process; closed when `run` ends."""
+        """Return a lane whose failure ends the process; it is closed when `run` ends."""
         made = Lane(name, lambda error: self.post(Failed(name, error)), due_s, when_due)
         self._lanes.append(made)
         return made
@@ -270,7 +270,7 @@ class Shell:
         self._take_news(news)
 
     def _tend(self) -> None:
-        """Tell the supervisor that the loop turns."""
+        """Notify the supervisor that the loop is alive."""
         now_s = self.clock.monotonic_s()
         if now_s >= self._status_s:
             self._status_s = now_s + STATUS_S
@@ -323,7 +323,7 @@ class Shell:
             self._carry_out(effects)
 
     def _note(self, event: fx.Input, now_s: float) -> None:
-        """What is to be done with an input before the core gets it; nothing in every shell."""
+        """Handle an input before the core gets it; the base shell does nothing."""
 
     def _carry_out(self, effects: Sequence[fx.Effect]) -> None:
         for effect in effects:
@@ -378,7 +378,7 @@ class Shell:
             self.log.warning("not connected", reason=disconnected.reason, retry_s=round(disconnected.retry_s, 1))
 
     def _buried(self, buried: Buried) -> None:
-        """Logged more and more rarely: whoever sends such things may never end."""
+        """Log undecodable deliveries at a decreasing rate: their sender may never stop."""
         before, self._buried_count = self._buried_count, self._buried_count + buried.count
         self.meter.buried(buried.count)
         if self._buried_count <= BURIED_TOLD or self._buried_count.bit_length() > before.bit_length():
@@ -391,7 +391,7 @@ class Shell:
             self.log.error("the broker takes no messages: reports are dropped, orders wait", reason=blocked.reason)
 
     def _unblock(self, _unblocked: Unblocked) -> None:
-        """What was to be confirmed is refused now: the core sends again what still makes sense."""
+        """Report held publishes as refused: the core resends those that still make sense."""
         if self._blocked:
             self._blocked = False
             self.log.info("the broker takes messages again", held=len(self._held))
@@ -430,7 +430,7 @@ class Shell:
             self._bus.acknowledge(effect.delivery)
 
     def _dead_letter(self, effect: fx.DeadLetter) -> None:
-        """Logged more and more rarely: whoever sends what must be refused may never end."""
+        """Log refused deliveries at a decreasing rate: their sender may never stop."""
         self._dead_count += 1
         if trace.is_told(self._dead_count, BURIED_TOLD):
             self.log.warning("refused delivery", count=self._dead_count, reason=effect.reason)

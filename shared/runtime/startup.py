@@ -18,11 +18,12 @@ from typing import Generic, Protocol, TypeVar
 
 from shared.base import printable, secrets
 from shared.base.errors import InvalidInput, InvalidValue, PermanentError, Problem, TransientError
-from shared.bus.rabbitmq import bus
+from shared.bus.buses import find_bus
 from shared.bus.rabbitmq.addresses import tls_context
 from shared.config import toml
 from shared.config.broker_url import Tls, check_encryption, parse_url
 from shared.config.common import Log, LogFormat
+from shared.config.reload import needs_restart
 from shared.ports.bus import Bus
 from shared.runtime import logs
 from shared.runtime.garbage_collection import keep_what_is_there
@@ -32,6 +33,14 @@ DONE = 0
 REFUSED = 1
 UNREADABLE = 2
 DEFECT = 70  # EX_SOFTWARE
+EXIT_STATUS = {
+    DONE: "Asked to stop, or nothing is wrong with the configuration (`--check`).",
+    REFUSED: "Refused; the log has the reason. systemd restarts it.",
+    UNREADABLE: "The configuration or another file cannot be used; every problem is printed. systemd leaves it.",
+    DEFECT: "A defect, with a traceback in the log. systemd restarts it.",
+    BEGIN_ANEW: "systemd restarts it: another process holds what it needs, or what it needs is away or full.",
+}
+"""What an exit status of a daemon means."""
 GARBAGE_AFTER = 10_000
 """So many new objects are looked through for garbage together, instead of 700: what 1,000 nodes are was looked through
 every few seconds, for tenths of a second in which nobody was answered."""
@@ -55,10 +64,10 @@ C = TypeVar("C", bound=HasLog)
 
 class Daemon(Generic[C]):
     """A daemon's command: `run(path, config)` builds it from its file and runs it; returns the exit status. `check`
-    raises InvalidInput with everything that the keys do not tell one by one.
+    raises InvalidInput for problems that no single key shows.
 
-    Exit status: 0 asked to stop, 1 refused, 2 the configuration or a file is unusable (every problem is printed),
-    70 a defect, 75 to be started again.
+    Exit status: 0 asked to stop, 1 refused, 2 the configuration or a file is unusable (every problem is printed), 70 a
+    defect, 75 restart requested.
     """
 
     def __init__(
@@ -94,15 +103,16 @@ class Daemon(Generic[C]):
             return self._guarded(path, settings)
 
     def parser(self) -> argparse.ArgumentParser:
-        """What reads the arguments."""
+        """Return the parser of the arguments."""
         parser = argparse.ArgumentParser(prog=self.name)
         parser.add_argument("--config", default=self._default, metavar="FILE", help="default: %(default)s")
+        parser.add_argument("--version", action="version", version=f"%(prog)s, version {version()}")
         parser.add_argument("--check", action="store_true", help="read the configuration, say what is wrong, and end")
         return parser
 
     def read(self, path: Path, only_look: bool = False) -> C:
-        """The configuration with the passwords that its files hold. Raises InvalidInput with every problem. To
-        `only_look` a process need not have been passed the unit's credentials."""
+        """Read the configuration with the passwords from their files. Raises InvalidInput with every problem. With
+        `only_look`, a process need not have been passed the unit's credentials."""
         return secrets.completed(toml.load(path, self._kind), path, only_look)
 
     def _guarded(self, path: Path, settings: C) -> int:
@@ -124,7 +134,7 @@ class Daemon(Generic[C]):
 
 
 def _tell(path: Path, error: InvalidInput) -> None:
-    """Each problem on a line, with the file where a problem names a key alone."""
+    """Print each problem on a line, with the file if a problem names only a key."""
     for problem in error.problems:
         named = problem.where.startswith(("/", str(path)))
         print(printable.one_line(f"{problem}" if named else f"{path}: {problem}"), file=sys.stderr)
@@ -132,7 +142,8 @@ def _tell(path: Path, error: InvalidInput) -> None:
 
 @contextmanager
 def _ending_at_once() -> Iterator[None]:
-    """Until the shell heeds signals itself nothing has begun: whoever asks for the end has it, with status 0."""
+    """End at once, with status 0, on a signal that arrives before the shell handles signals itself: nothing has begun
+    until then."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -163,7 +174,7 @@ def relog(read: Callable[[], HasLog], running: HasLog) -> None:
         log.error("configuration not reloaded", problems=[str(it) for it in error.problems])
         return
     configure_log(found.log)
-    waiting = [key for key in _differing(running, found) if key.partition(".")[0] != "log"]
+    waiting = [key for key in _differing(running, found) if needs_restart(key)]
     if waiting:
         log.warning("these keys need a restart", keys=waiting)
     else:
@@ -182,17 +193,17 @@ def _differing(before: object, after: object, where: str = "") -> list[str]:
 
 
 def host_name() -> str:
-    """The host's own name without its domain."""
+    """Return the host's own name without its domain."""
     return socket.gethostname().split(".", 1)[0]
 
 
 def boot_id(path: str = "/proc/sys/kernel/random/boot_id") -> str:
-    """Names this boot of the machine."""
+    """Return the id of this boot of the machine."""
     return Path(path).read_text("ascii").strip()
 
 
 def bus_user(url: str) -> str:
-    """The user that a broker's URL names ("": there is no URL). Raises InvalidInput for a URL that is none."""
+    """Return the user that a broker's URL names ("": there is no URL). Raises InvalidInput for an invalid URL."""
     if not url:
         return ""
     try:
@@ -203,7 +214,7 @@ def bus_user(url: str) -> str:
 
 
 def broker_host(url: str) -> str:
-    """The host that a broker's URL names ("": there is no URL). Raises as `bus_user` does."""
+    """Return the host that a broker's URL names ("": there is no URL). Raises as `bus_user` does."""
     return parse_url(url).host if bus_user(url) else ""
 
 
@@ -216,7 +227,8 @@ def broker(url: str, tls: Tls | None = None, plain: bool = False) -> Connect:
     verified = tls or Tls()
     check_encryption(url, plain)
     _check_tls(url, verified)
-    return lambda: bus.connect(url, verified)
+    connect = find_bus(url)
+    return lambda: connect(url, verified)
 
 
 def _check_tls(url: str, tls: Tls) -> None:
@@ -234,7 +246,7 @@ def _check_tls(url: str, tls: Tls) -> None:
 
 
 def version() -> str:
-    """The version of this installation ("": it is none, but the sources alone)."""
+    """Return the version of this installation ("": not installed, only sources)."""
     try:
         return metadata.version("trimtab")
     except metadata.PackageNotFoundError:
@@ -242,5 +254,5 @@ def version() -> str:
 
 
 def seed() -> int:
-    """A number that no other process has, for what must differ between processes."""
+    """Return a random number that no other process has, for values that must differ between processes."""
     return int.from_bytes(os.urandom(8))

@@ -61,7 +61,7 @@ def run(
 def _started(
     arguments: Sequence[str], variables: Mapping[str, str] | None, keeps_open: Sequence[int], reads: bytes
 ) -> subprocess.Popen[bytes]:
-    """The program, begun. It reads from a file: one that reads nothing would block a pipe."""
+    """Start the program. Its input is a file: a program that reads nothing would block a pipe."""
     with tempfile.TemporaryFile() if reads else open(os.devnull, "rb") as given:
         given.write(reads) if reads else None
         given.seek(0)
@@ -77,7 +77,7 @@ def _started(
 
 
 def _listen(process: subprocess.Popen[bytes], output: IO[bytes], limit_s: float) -> tuple[bytes, bool]:
-    """The end of what a program prints, and whether it ended by itself before the limit."""
+    """Return the end of a program's output, and whether it ended before the limit without being stopped."""
     printed = b""
     until_s = _CLOCK.monotonic_s() + limit_s
     ended_by_itself = False
@@ -98,7 +98,7 @@ def _listen(process: subprocess.Popen[bytes], output: IO[bytes], limit_s: float)
 
 
 def _waits(process: subprocess.Popen[bytes], limit_s: float) -> bool:
-    """Whether a program that has closed its output ends within the limit."""
+    """Return whether a program that has closed its output ends within the limit."""
     try:
         process.wait(limit_s)
     except subprocess.TimeoutExpired:
@@ -119,7 +119,7 @@ def _ending(status: int) -> str:
 
 
 def _detail(what: str, printed: bytes) -> str:
-    """What is told of a run, in at most 4 KiB."""
+    """Return the description of a run, in at most 4 KiB."""
     said = printed.decode(errors="replace").strip()
     text = f"{what}: {said}" if what and said else what or said
     if len(text.encode()) <= OUTPUT_BYTES_MAX:

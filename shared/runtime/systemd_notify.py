@@ -1,4 +1,4 @@
-"""Tells systemd how a service is doing (sd_notify(3)); without systemd every call does nothing."""
+"""Reports a service's state to systemd (sd_notify(3)); without systemd every call does nothing."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ class Notifier:
         self.watchdog_s = _watchdog_s(env, os.getpid() if pid is None else pid)
 
     def ready(self) -> None:
-        """The service has begun."""
+        """Report that the service has started."""
         self._send("READY=1")
 
     def stopping(self) -> None:
-        """The service is ending."""
+        """Report that the service is stopping."""
         self._send("STOPPING=1")
 
     def watchdog(self) -> None:
-        """The service is alive."""
+        """Report that the service is alive."""
         self._send("WATCHDOG=1")
 
     def status(self, text: str) -> None:
-        """One line for `systemctl status`; the same line twice is sent once."""
+        """Set the line for `systemctl status`; the same line twice is sent once."""
         if text != self._last_status:
             self._last_status = text
             self._send("STATUS=" + " ".join(text.split()))
@@ -52,7 +52,7 @@ class Notifier:
 
 
 def _address(name: str) -> str:
-    """The socket's address: a path, or an abstract name (written with @, on the wire with a zero byte)."""
+    """Return the socket's address: a path, or an abstract name (written with @, on the wire with a zero byte)."""
     if name.startswith("@"):
         return "\0" + name[1:]
     return name if name.startswith("/") else ""

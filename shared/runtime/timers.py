@@ -29,14 +29,14 @@ class Timers:
         self._set.pop(name, None)
 
     def next_due_s(self) -> float | None:
-        """When the next one is due, None when none is set."""
+        """Return when the next timer is due, None when none is set."""
         heap = self._heap
         while heap and self._set.get(heap[0][2]) != heap[0][1]:
             heapq.heappop(heap)
         return heap[0][0] if heap else None
 
     def take(self, now_s: float) -> str | None:
-        """The timer that is due first, which is no longer set then; None when none is due at `now_s`."""
+        """Take the timer that is due first, which is then no longer set; None when none is due at `now_s`."""
         due_s = self.next_due_s()
         if due_s is None or due_s > now_s:
             return None

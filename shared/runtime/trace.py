@@ -46,14 +46,14 @@ _READS = Query | DryRun | Assess | CheckReservation
 
 
 class Repeats:
-    """Keeps what says the same again and again from filling the log: a line about a subject counts once in
-    `REPEAT_S`, in between it is for whoever looks into a fault."""
+    """Keeps repeated messages from filling the log: a line about a subject is logged once in `REPEAT_S`. In between it
+    is logged for debugging only."""
 
     def __init__(self) -> None:
         self._told_s: dict[tuple[str, str], float] = {}
 
     def level(self, line: LogLine, now_s: float) -> str:
-        """The level to log a line at; `now_s` on a clock that nobody sets."""
+        """Return the level for a line; `now_s` is from a clock that cannot be set."""
         if not line.subject:
             return line.level
         key = (line.event, line.subject)
@@ -65,12 +65,12 @@ class Repeats:
 
 
 def is_told(count: int, always: int) -> bool:
-    """Whether the log is told of something for the `count`th time: `always` at first, then each power of two."""
+    """Return whether to log an occurrence, the `count`th: the first `always`, then each power of two."""
     return count <= always or count & (count - 1) == 0
 
 
 def of_input(event: fx.Input) -> LogLine | None:
-    """What to log of an input, None for what is too common to be worth it."""
+    """Return the log line of an input, None for inputs too frequent to log."""
     if type(event) is fx.Received:
         if type(event.message) is Report:
             return None  # hundreds a second at a controller
@@ -80,13 +80,13 @@ def of_input(event: fx.Input) -> LogLine | None:
 
 
 def of_effect(effect: fx.Effect) -> LogLine | None:
-    """What to log of an effect just before it is carried out, None for what is too common to be worth it."""
+    """Return the log line of an effect just before it is carried out, None for effects too frequent to log."""
     tell = _EFFECTS.get(type(effect))
     return None if tell is None else tell(effect)
 
 
 def of_sent(message: Message) -> LogLine | None:
-    """What to log of a message that was just handed to the broker, None for what is too common to be worth it."""
+    """Return the log line of a message that was just passed to the broker, None for messages too frequent to log."""
     return _message(message, "sent", "")
 
 
@@ -146,8 +146,8 @@ def _message(message: Message, how: str, sender: str) -> LogLine | None:
 
 
 def _request(message: Request | OnBehalf, how: str, sender: str) -> LogLine:
-    """What only reads comes many times a second from who looks on. What is asked on behalf of somebody is mostly that,
-    and told when it is not (`Audited`)."""
+    """Return the log line of a request. Read-only requests come many times a second from viewers, so they are logged at
+    debug level. So are requests on behalf of an account: most are read-only, and the others are logged as `Audited`."""
     fields = {"kind": message.KIND, "request": message.request, "sender": sender}
     if isinstance(message, OnBehalf):
         fields |= {"account": message.account}
@@ -185,7 +185,7 @@ def _result(result: Result) -> dict[str, Any]:
 
 
 def _said(fields: dict[str, Any]) -> dict[str, Any]:
-    """Without what is empty."""
+    """Return the fields that are not empty."""
     return {key: value for key, value in fields.items() if value != ""}
 
 

@@ -65,7 +65,7 @@ class Outcome(StrEnum):
     OTHER_BOOT = "other-boot"
     EXPIRED = "expired"
     WRONG_GENERATION = "wrong-generation"
-    BUSY = "busy"  # another action on the same VM is under way
+    BUSY = "busy"  # another action on the same VM is in progress
     NO_SUCH_VM = "no-such-vm"
     ALREADY_THERE = "already-there"
     NO_ROOM = "no-room"

@@ -151,8 +151,8 @@ class AssuranceTerms:
         return units
 
     def reservation(self, name: str, demand: tuple[SlotDemand, ...] = ()) -> Reservation:
-        """What is reserved for the environment of that name: its demand, else this one, in units of its agreement.
-        Raises `InvalidValue` where there is none."""
+        """Return the reservation of the environment of that name: its own demand, else `demand`, in units of its
+        agreement. Raises `InvalidValue` if there is none."""
         each = (ResourceDemand(SERVERS, self.demand or demand),)
         return Reservation(
             name,
@@ -228,7 +228,7 @@ class Agreement:
         if (self.granularity is Granularity.VM) is not (self.template is not None):
             raise InvalidValue("template", self.template, "a VM template for granularity vm, else nothing")
         if self.granularity is Granularity.VM and (self.setup.policy is not SetupPolicy.NOOP or self.setup.brings):
-            raise InvalidValue("setup", self.setup.policy, "noop: a VM begins anew from its template each time")
+            raise InvalidValue("setup", self.setup.policy, "noop: each VM starts fresh from its template")
         for key in ("model", "os_type", "os_version"):
             check_label(key, getattr(self, key))
         if self.os_version and not self.os_type:

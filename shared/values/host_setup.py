@@ -89,11 +89,11 @@ class Image:
 
 @dataclass(frozen=True, slots=True)
 class Setup:
-    """What is done to a node when it comes into an environment (`acquire`) and when it leaves it (`release`).
+    """The setup of a node when it enters an environment (`acquire`) and when it leaves it (`release`).
 
     command: of EXEC, the name under which the agents know it ("" for the others). images: of IMAGE. limit_s: for one
-    run. packages, files and services are there whatever the policy: on the way in they are installed, fetched and
-    started, in this order, after it; on the way out services are stopped and files removed before it.
+    run. packages, files and services apply under every policy. On entry they are installed, fetched and started, in
+    this order, after the policy. On leaving, services are stopped and files removed before it.
     """
 
     policy: SetupPolicy = SetupPolicy.NOOP
@@ -135,10 +135,10 @@ class Setup:
         return bool(self.packages or self.files or self.services)
 
     def skips(self, step: SetupStep) -> bool:
-        """Whether the agreement says that nothing is done at this step."""
+        """Return whether the agreement skips this step."""
         return not self.brings and not (self.release if step is SetupStep.RELEASE else self.acquire)
 
     def policy_at(self, step: SetupStep) -> SetupPolicy:
-        """The policy that is carried out at this step."""
+        """Return the policy that is carried out at this step."""
         wanted = self.release if step is SetupStep.RELEASE else self.acquire
         return self.policy if wanted else SetupPolicy.NOOP

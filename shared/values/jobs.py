@@ -34,12 +34,12 @@ def check_arguments(arguments: tuple[str, ...]) -> None:
 
 
 def instance_name(workload: str, index: int) -> str:
-    """The VM name of instance `index` (from 0) of a workload."""
+    """Return the VM name of instance `index` (from 0) of a workload."""
     return f"{workload}{INSTANCE_SEPARATOR}{index}"
 
 
 def workload_of(vm: str) -> tuple[str, int]:
-    """The workload and index that `instance_name` made `vm` from; `InvalidValue` for any other name."""
+    """Return the workload and index that `instance_name` made `vm` from; `InvalidValue` for any other name."""
     workload, separator, index = vm.rpartition(INSTANCE_SEPARATOR)
     if not separator or not index.isdigit():
         raise InvalidValue("vm", vm, f"workload{INSTANCE_SEPARATOR}index")
@@ -71,26 +71,27 @@ class Constraint:
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """Where a workload may run. `pin`: only on these nodes (empty: any). `forbid`: never on these. `together`, `apart`:
-    names of groups whose workloads share a node, or never do ("": none). `keep`: not moved once it runs."""
+    """Where a workload may run. `node_affinity`: only on these nodes (empty: any). `node_anti_affinity`: never on
+    these. `affinity`, `anti_affinity`: names of groups whose workloads share a node, or never do ("": none).
+    `no_migration`: not moved once it runs."""
 
-    pin: tuple[str, ...] = ()
-    forbid: tuple[str, ...] = ()
-    together: str = ""
-    apart: str = ""
-    keep: bool = False
+    node_affinity: tuple[str, ...] = ()
+    node_anti_affinity: tuple[str, ...] = ()
+    affinity: str = ""
+    anti_affinity: str = ""
+    no_migration: bool = False
 
     def __post_init__(self) -> None:
-        for key, texts in (("pin", self.pin), ("forbid", self.forbid)):
+        for key, texts in (("node_affinity", self.node_affinity), ("node_anti_affinity", self.node_anti_affinity)):
             for text in texts:
                 check_label(key, text)
-        for key in ("together", "apart"):
+        for key in ("affinity", "anti_affinity"):
             check_label(key, getattr(self, key))
-        both = sorted({*self.pin} & {*self.forbid})
+        both = sorted({*self.node_affinity} & {*self.node_anti_affinity})
         if both:
-            raise InvalidValue("forbid", both[0], "no node that `pin` names too")
-        if self.together and self.together == self.apart:
-            raise InvalidValue("apart", self.apart, "another group than `together`")
+            raise InvalidValue("node_anti_affinity", both[0], "no node that `node_affinity` names too")
+        if self.affinity and self.affinity == self.anti_affinity:
+            raise InvalidValue("anti_affinity", self.anti_affinity, "another group than `affinity`")
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,17 +116,17 @@ class Stage:
 class Job:
     """A long-running job of `instances` VMs, one entity: it runs when all of them run, at the slowest one's speed.
 
-    `stages` hold the declared profile per instance. `goal_s` is the absolute time by which it should be complete
-    (None: best effort), `desired_start_s` the earliest start. `separate` puts every instance on a node of its own.
+    `stages` hold the declared profile per instance. `goal_s` is the absolute time by which it should be complete (None:
+    best effort), `desired_start_s` the earliest start. `spread` puts every instance on a node of its own.
     `checkpoint_mcycles` is how much work the guest does between saves of its own progress (0: it never saves).
-    `needs` are labels that its nodes must have. `job_class` names jobs that are alike ("": none); a job of a class may
-    be submitted without stages, and gets them from what was measured of jobs of its class when it is accepted.
-    `app`: the web application of which this is one instance, named so that it is its VM's name ("": a job).
-    `queue`: the deadline window whose deadline is its own too ("": none); such a job has no goal of its own. `after`:
-    jobs that must be completed before it is started. `environment`: the batch environment that it is submitted to ("":
-    none); it runs on the units of that and nowhere else. arguments: what its template's program is given, where the
-    nodes run programs instead of VMs. loading: how it loads a node's resources, as far as its owner knows (empty: it is
-    learnt).
+    `required_labels` are labels that its nodes must have. `job_class` names jobs that are alike ("": none); a job of a
+    class may be submitted without stages, and gets them from what was measured of jobs of its class when it is
+    accepted. `app`: the web application of which this is one instance, named so that it is its VM's name ("": a job).
+    `queue`: the deadline window whose deadline is its own too ("": none); such a job has no goal of its own.
+    `depends_on`: jobs that must be completed before it is started. `environment`: the batch environment that it is
+    submitted to ("": none); it runs on the units of that and nowhere else. arguments: what its template's program is
+    given, where the nodes run programs instead of VMs. resource_profile: how it loads a node's resources, as far as its
+    owner knows (empty: it is learnt).
     """
 
     name: str
@@ -136,25 +137,25 @@ class Job:
     instances: int = 1
     vcpus: int = 1
     importance: float = 1.0
-    separate: bool = False
+    spread: bool = False
     checkpoint_mcycles: float = 0.0
-    needs: tuple[str, ...] = ()
+    required_labels: tuple[str, ...] = ()
     template: str = ""
     job_class: str = ""
     app: str = ""
     rules: Rules = field(default_factory=Rules)
     queue: str = ""
-    after: tuple[str, ...] = ()
+    depends_on: tuple[str, ...] = ()
     environment: str = ""
     arguments: tuple[Prose, ...] = ()
-    loading: Loading = field(default_factory=Loading)
+    resource_profile: Loading = field(default_factory=Loading)
 
     def __post_init__(self) -> None:
         check_name("name", workload_of(self.name)[0] if self.app else self.name)
         check_arguments(self.arguments)
         check_line("template", self.template)
-        for need in self.needs:
-            check_label("needs", need)
+        for need in self.required_labels:
+            check_label("required_labels", need)
         if not self.stages and not self.job_class:
             raise InvalidValue("stages", 0, f"1 to {STAGES_MAX} stages, or the class of a job whose stages are known")
         if len(self.stages) > STAGES_MAX:
@@ -184,10 +185,10 @@ class Job:
             check_name("queue", self.queue)
             if self.goal_s is not None:
                 raise InvalidValue("goal_s", self.goal_s, f"none: the deadline is that of queue {self.queue!r}")
-        for name in self.after:
-            check_name("after", name)
-        if self.name in self.after or len(set(self.after)) < len(self.after):
-            raise InvalidValue("after", self.after, "other jobs, each once")
+        for name in self.depends_on:
+            check_name("depends_on", name)
+        if self.name in self.depends_on or len(set(self.depends_on)) < len(self.depends_on):
+            raise InvalidValue("depends_on", self.depends_on, "other jobs, each once")
 
     @property
     def work_mcycles(self) -> float:
@@ -210,7 +211,8 @@ class Job:
         return max(stage.memory_mib for stage in self.stages)
 
     def speed_on_mhz(self, node: Node) -> float:
-        """The most CPU one instance can use on `node`: never more than vcpus x core_mhz (architecture, CPU)."""
+        """Return the most CPU that one instance can use on `node`: never more than vcpus x core_mhz (architecture,
+        CPU)."""
         return min(self.max_mhz, self.vcpus * node.core_mhz, node.cpu_mhz)
 
 

@@ -39,7 +39,7 @@ class Loading:
         return bool(self.parts)
 
     def part(self, resource: str) -> float:
-        """The part of one resource."""
+        """Return the part of one resource."""
         return next((part for name, part in self.parts if name == resource), 0.0)
 
 

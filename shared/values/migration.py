@@ -4,10 +4,11 @@ from __future__ import annotations
 
 
 def lacks(has: tuple[str, ...], needs: tuple[str, ...]) -> tuple[str, ...]:
-    """What a VM needs of the node that a live migration brings it to, and a node that has this lacks; sorted.
+    """Return the features that a VM needs of the target of a live migration and that a node with these features lacks;
+    sorted.
 
     Both are texts "kind=value": "machine=pc-q35-7.2" (machine type), "cpu=Westmere" (CPU model), "network=default",
-    "pool=shared" (storage pool), "tls=yes". Of a kind that the node says nothing of, it lacks nothing.
+    "pool=shared" (storage pool), "tls=yes". A kind that the node does not list is not lacking.
     """
     if not has or not needs:
         return ()
@@ -16,5 +17,5 @@ def lacks(has: tuple[str, ...], needs: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def of_kind(has: tuple[str, ...], kind: str) -> str:
-    """The first value of a kind among such texts ("": there is none)."""
+    """Return the first value of a kind among such texts ("": there is none)."""
     return next((one.partition("=")[2] for one in has if one.partition("=")[0] == kind), "")

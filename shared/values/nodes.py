@@ -34,12 +34,12 @@ class Node:
     """A host as its agent's inventory describes it.
 
     `core_mhz` is the base clock times the node type's factor; `memory_mib` is all memory, `reserve_mib` the part kept
-    for the host itself. `labels` are what the node has, matched against what a workload needs. `node_type` names nodes
-    that are alike ("": none); `mac_addresses` are those of its network interfaces, by which it may be woken. `os_type`,
-    `os_version`: of the system that it runs, such as "debian" and "12" ("": not known). Where SAVE is not among its
-    `abilities`, a suspended VM is frozen: it keeps its memory, and can be resumed on this node alone. `migration_has`:
-    what it has that live migrations may need, see `shared.values.migration`. `templates`: the names of those that VMs
-    can be made from there, or of the programs (None: its driver does not tell).
+    for the host itself. `labels` are the node's labels, matched against a workload's required labels. `node_type` names
+    nodes that are alike ("": none); `mac_addresses` are those of its network interfaces, which can wake it. `os_type`,
+    `os_version`: of its operating system, such as "debian" and "12" ("": unknown). Without SAVE among its `abilities`,
+    a suspended VM is frozen: it keeps its memory, and can be resumed on this node alone. `migration_has`: features that
+    live migrations may need, see `shared.values.migration`. `templates`: the names of the templates for VMs there, or
+    of the programs (None: its driver does not report them).
     """
 
     name: str

@@ -45,7 +45,8 @@ class OperationCosts:
         return fixed_s + s_per_mib * memory_mib
 
     def duration_s(self, kind: ActionKind, memory_mib: float, elsewhere: bool = False) -> float:
-        """How long an operation on a VM of `memory_mib` takes; `elsewhere`: the image comes from another node."""
+        """Return how long an operation on a VM of `memory_mib` takes; `elsewhere`: the image comes from another
+        node."""
         fixed_s, s_per_mib = self.line(kind)
         if kind is ActionKind.RESUME and elsewhere:
             fixed_s, s_per_mib = fixed_s + self.migrate_s, s_per_mib + self.migrate_s_per_mib

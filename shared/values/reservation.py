@@ -1,6 +1,5 @@
-"""Reservations: what demand an environment or application announces, and how sure it is to be served
-(statistical-assurance.txt, sections 3 to 5). No numpy here.
-"""
+"""Reservations: the demand that an environment or application announces, and the probability with which it is served
+(statistical-assurance.txt, sections 3 to 5). No numpy here."""
 
 from __future__ import annotations
 
@@ -40,8 +39,8 @@ DAYS = {Calendar.HOUR_OF_DAY: 1, Calendar.WORKDAYS: 2, Calendar.HOUR_OF_WEEK: 7}
 
 
 def slots_in(calendar: Calendar, slot_s: float) -> int:
-    """How many slots of `slot_s` a calendar has. Raises `InvalidValue` unless a day has a whole number of them, and
-    for more than SLOTS_MAX."""
+    """Return the number of slots of `slot_s` in a calendar. Raises `InvalidValue` unless a day has a whole number of
+    them, and for more than SLOTS_MAX."""
     positive("slot_s", slot_s)
     per_day = DAY_S / slot_s
     if per_day != int(per_day):

@@ -43,7 +43,7 @@ Prose = Annotated[str, Meta(max_length=TEXT_LENGTH_MAX), TextForm.PROSE]
 
 
 def fits(text: str, form: TextForm) -> bool:
-    """Whether a text is of a form."""
+    """Return whether a text has a form."""
     if form is TextForm.LINE:
         return len(text) <= TEXT_LENGTH_MAX and ((text.isascii() and text.isprintable()) or not _UNFIT.search(text))
     if form is TextForm.PROSE:
@@ -54,7 +54,8 @@ def fits(text: str, form: TextForm) -> bool:
 
 
 def cleaned(text: str, form: TextForm) -> str:
-    """A line, prose or label as it may be sent: what must not be shown is replaced; a label that is too long is cut."""
+    """Return a line, prose or label in a form that may be sent: characters that must not be shown are replaced; a label
+    that is too long is cut."""
     if form is TextForm.LABEL:
         text = "".join(c if c.isprintable() else REPLACEMENT for c in text[:LABEL_LENGTH_MAX])
         return REPLACEMENT + text[1:] if text.startswith("-") else text
@@ -65,7 +66,8 @@ _OF_WORDS = bytes(byte if 0x21 <= byte < 0x7F else ord("?") for byte in range(25
 
 
 def are_words(texts: str) -> bool:
-    """Whether words with commas between are surely all of form WORD; false also where only a look at each can tell."""
+    """Return whether all words, separated by commas, are certainly of form WORD; false also if only a check of each can
+    decide."""
     written = texts.encode("utf-8", "surrogatepass")
     return written == written.translate(_OF_WORDS) and ",-" not in texts and texts[:1] != "-"
 
@@ -91,8 +93,8 @@ def _check(field: str, text: str, form: TextForm) -> None:
 
 
 def is_mac(text: str) -> bool:
-    """Whether this is the address of one network card (12 hexadecimal digits, in pairs by ':' or '-' or together):
-    not of a group of them, not of none."""
+    """Return whether this is the address of one network card (12 hexadecimal digits, in pairs by ':' or '-' or
+    together): neither a group address nor all zeros."""
     if _MAC.fullmatch(text) is None:
         return False
     address = mac_bytes(text)
@@ -100,7 +102,7 @@ def is_mac(text: str) -> bool:
 
 
 def mac_bytes(mac: str) -> bytes:
-    """The six bytes of what `is_mac` holds for."""
+    """Return the six bytes of an address that `is_mac` accepts."""
     return bytes.fromhex(mac.replace(":", "").replace("-", ""))
 
 

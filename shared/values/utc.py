@@ -12,11 +12,11 @@ _AGO = re.compile(r"-?(\d{1,6}(?:\.\d{1,3})?) ?([mhdw])")
 
 
 def utc_text(epoch_s: float) -> str:
-    """A time in UTC, cut to the second: `2026-10-18T12:00:00Z`. epoch_s: seconds since 1970, 0 to `LAST_S`."""
+    """Return a time in UTC, cut to the second: `2026-10-18T12:00:00Z`. epoch_s: seconds since 1970, 0 to `LAST_S`."""
     return datetime.fromtimestamp(int(epoch_s), UTC).isoformat().replace("+00:00", "Z")
 
 
 def ago_s(text: str) -> float | None:
-    """How many seconds ago `7d`, `-12h`, `1.5 h` or `2w` is; None for a text that does not say so."""
+    """Return how many seconds ago `7d`, `-12h`, `1.5 h` or `2w` is; None for any other text."""
     found = _AGO.fullmatch(text)
     return None if found is None else float(found[1]) * _UNITS_S[found[2]]

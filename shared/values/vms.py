@@ -33,11 +33,11 @@ HOLDING_STATES = LIVE_STATES | {VmState.INCOMING}  # those that hold memory
 
 @dataclass(frozen=True, slots=True)
 class VmSpec:
-    """All a hypervisor needs to bring a VM to life, and the metadata it keeps with it.
+    """All that a hypervisor needs to start a VM, and the metadata it keeps with it.
 
-    `generation` counts how often the VM was brought to life (start, resume); `attempt` how often its job began anew.
-    `cpu_mhz` sets the weight; `cap_mhz` is a stated maximum (None: work-conserving up to vcpus x core_mhz).
-    `arguments` and `environment`: see Job.
+    `generation` counts how often the VM was brought to life (start, resume); `attempt` how often its job restarted.
+    `cpu_mhz` sets the weight; `cap_mhz` is a stated maximum (None: work-conserving up to vcpus x core_mhz). `arguments`
+    and `environment`: see Job.
     """
 
     vm: Label
@@ -55,12 +55,11 @@ class VmSpec:
 class VmStatus(Struct, frozen=True, array_like=True, forbid_unknown_fields=True, gc=False):
     """One VM on one node as reported. Counters are cumulative since this VM came to life on this node.
 
-    `busy` names the operation under way on it ("" when none). `managed` is false for VMs that are not ours. `address`:
-    where its guest can be reached by IP ("": not known). `disk_time_s`: for how long its disk requests have kept it
-    waiting (0 where the hypervisor does not tell). `migration_needs`: see `shared.values.migration`. `adopted`: its
-    definition was there before it was ours and is never removed. `definition`: digest of that definition without our
-    metadata ("": not known). `disks`: generation of its local disks, see Action (0: it has none, or they are not
-    counted).
+    `busy` names the operation in progress on it ("" when none). `managed` is false for unmanaged VMs. `address`: where
+    its guest can be reached by IP ("": unknown). `disk_time_s`: how long it has waited for its disk requests (0 if the
+    hypervisor does not report it). `migration_needs`: see `shared.values.migration`. `adopted`: its definition existed
+    before Trimtab managed it and is never removed. `definition`: digest of that definition without Trimtab's metadata
+    ("": unknown). `disks`: generation of its local disks, see Action (0: it has none, or they are not counted).
     """
 
     vm: Label

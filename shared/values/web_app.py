@@ -19,7 +19,7 @@ QUEUE_MAX = 1_000_000
 
 
 class ModelForm(StrEnum):
-    """Registered forms of the response time of a web application against its CPU (docs/models.md)."""
+    """Registered forms of the response time of a web application against its CPU (docs/appendix/models.md)."""
 
     SHIFTED_HYPERBOLA = "shifted-hyperbola"  # t_min + c / (w - load)
     PROCESSOR_SHARING = "processor-sharing"  # t_min + d / (w - rate d)
@@ -30,11 +30,11 @@ class ModelForm(StrEnum):
 class Flow:
     """A kind of request of a web application and its goal; exactly one of the three goals is given.
 
-    mean_s: the mean response time. percentile and percentile_s: the share of requests (between 0 and 1) that is to be
-    answered within so long. throughput_per_s: requests answered a second. work_mcycles: CPU work of one request (None:
-    the work profiler estimates it). t_min_s: the part of the response time that more CPU does not shorten. c_mhz_s and
-    load_mhz: the fitted figures of `shifted-hyperbola`, response time x MHz above the load (None: the work of a
-    request) and the load that all flows of the application make (None: as it is measured).
+    mean_s: the mean response time. percentile and percentile_s: the share of requests (between 0 and 1) that must be
+    answered within percentile_s. throughput_per_s: requests answered a second. work_mcycles: CPU work of one request
+    (None: the work profiler estimates it). t_min_s: the part of the response time that more CPU does not shorten.
+    c_mhz_s and load_mhz: the fitted figures of `shifted-hyperbola`: response time x MHz above the load (None: the work
+    of a request), and the load that all flows of the application make (None: as measured).
     """
 
     name: str
@@ -106,13 +106,13 @@ class Distribution(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Serving:
-    """How requests reach a web application through a balancer that Trimtab tells.
+    """How requests reach a web application through a balancer that Trimtab updates.
 
-    port: on which every instance answers. listen: the balancer's own, on which clients ask. distribution: None: as the
-    type of its environment says, least connections where it has none. instance_max: requests that one instance works on
-    at a time; more wait in the application's queue. queue_max: that may wait there; more are rejected; None: by the
-    performance model, while there is one, else the balancer's defaults. queue_limit_s: so long one waits at most, then
-    it is rejected.
+    port: on which every instance answers. listen: the balancer's own port for clients. distribution: None: the default
+    of its environment's type, least connections if it has none. instance_max: requests that one instance works on at a
+    time; more wait in the application's queue. queue_max: the queue limit; more are rejected; None: by the performance
+    model, while there is one, else the balancer's defaults. queue_limit_s: the longest wait in the queue, after which a
+    request is rejected.
     """
 
     port: int
@@ -144,9 +144,10 @@ class WebApp:
     """A web application of `min_instances` to `max_instances` equal VMs, at most one on a node, behind a balancer.
 
     memory_mib, vcpus, max_mhz: of one instance. metrics_url: where its measurements are scraped ("": they are pushed).
-    flows: empty: it has no goal, and the use of CPU alone says how many instances run. environment: the web environment
-    that it is submitted to ("": none). serving: how requests reach it (None: the balancer is told of the instances, and
-    knows the rest). probe: how its instances are watched (None: they are not). The rest as for a Job.
+    flows: empty: it has no goal, and CPU usage alone determines the number of instances. environment: the web
+    environment that it is submitted to ("": none). serving: how requests reach it (None: Trimtab only updates the
+    balancer's backends, and the rest is configured there). probe: how the health of its instances is checked (None: it
+    is not). The rest as for a Job.
     """
 
     name: str
@@ -157,7 +158,7 @@ class WebApp:
     max_instances: int = 1
     vcpus: int = 1
     importance: float = 1.0
-    needs: tuple[str, ...] = ()
+    required_labels: tuple[str, ...] = ()
     template: str = ""
     metrics_url: str = ""
     rules: Rules = field(default_factory=Rules)
@@ -170,8 +171,8 @@ class WebApp:
         check_name("name", self.name)
         check_arguments(self.arguments)
         check_line("template", self.template)
-        for need in self.needs:
-            check_label("needs", need)
+        for need in self.required_labels:
+            check_label("required_labels", need)
         whole("flows", len(self.flows), 0, FLOWS_MAX)
         if len({flow.name for flow in self.flows}) < len(self.flows):
             raise InvalidValue("flows", [flow.name for flow in self.flows], "names that differ")
@@ -193,7 +194,7 @@ class WebApp:
             submit_s,
             vcpus=self.vcpus,
             importance=self.importance,
-            needs=self.needs,
+            required_labels=self.required_labels,
             template=self.template,
             app=self.name,
             rules=self.rules,

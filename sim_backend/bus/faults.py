@@ -51,7 +51,7 @@ class FaultRule:
         check_range("delay_s", self.delay_s)
 
     def covers(self, user: str, exchange: str, routing_key: str) -> bool:
-        """Whether the rule concerns publishes of this user, exchange and routing key."""
+        """Return whether the rule covers publishes of this user, exchange and routing key."""
         return (
             self.exchange in (None, exchange)
             and topic_matches(self.routing_key, routing_key)
@@ -77,7 +77,7 @@ class Partition:
             raise InvalidValue("until_s", self.until_s, f"more than from_s = {self.from_s}")
 
     def cuts(self, user: str) -> bool:
-        """Whether the user is among those cut off."""
+        """Return whether the partition cuts off the user."""
         return any(topic_matches(pattern, user) for pattern in self.users)
 
 
@@ -133,7 +133,8 @@ class Dice:
         self._rules: dict[tuple[str, str, str], tuple[int, ...]] = {}
 
     def fate(self, user: str, exchange: str, routing_key: str, now_s: float) -> Fate:
-        """Every rule that covers the publish is tried, in the plan's order; a drop ends it."""
+        """Return the fate of a publish: every rule that covers it is applied, in the plan's order, until one drops
+        it."""
         fate = Fate(self._draw(self._plan.latency_s))
         for index in self._concerned(user, exchange, routing_key):
             if self._hits(index, now_s):

@@ -99,7 +99,7 @@ class MemoryConnection:
         source.freed()
 
     def acknowledge(self, tag: int) -> None:
-        """The delivery is dealt with. Ignored: a tag of an earlier connection, and while the user is cut off."""
+        """Acknowledge a delivery. Ignored for a tag of an earlier connection, and while the user is cut off."""
         if self.cut:
             return
         held = self._held.pop(tag, None)
@@ -123,7 +123,8 @@ class MemoryConnection:
         self.acknowledge(tag)
 
     def poll(self, timeout_s: float = 0.0) -> Sequence[BusEvent]:
-        """What has come in, as `shared.bus.inbox` hands it out. Never waits: virtual time stands still in the call."""
+        """Return the events received, as `shared.bus.inbox` hands them out. Never waits: virtual time does not advance
+        in the call."""
         del timeout_s
         waiting = self._waiting
         if self.ended and not self._inbox and not waiting:
@@ -169,15 +170,16 @@ class MemoryConnection:
         self._waiting.clear()
 
     def kill(self) -> None:
-        """The process dies. The broker sees what it sees at `close`; what was on its way to the process is lost."""
+        """Simulate the death of the process. The broker sees the same as at `close`; messages on their way to the
+        process are lost."""
         self.close()
 
     def ready(self) -> bool:
-        """Whether an event other than a delivery waits."""
+        """Return whether an event other than a delivery is waiting."""
         return bool(self._inbox)
 
     def take(self) -> Handed | None:
-        """The next event other than a delivery."""
+        """Return the next event other than a delivery; None if there is none."""
         return (self, self._inbox.popleft()) if self._inbox else None
 
     def hear(self, event: BusEvent) -> None:
@@ -187,7 +189,7 @@ class MemoryConnection:
             self._schedule.enlist(self)
 
     def forget_passed(self) -> None:
-        """Let go of the earlier deliveries that need no acknowledgement, once there are many."""
+        """Release the earlier deliveries that need no acknowledgement, once there are many."""
         if len(self._passed) > _PASSED_MAX:
             self._passed.clear()
 
@@ -207,7 +209,7 @@ class MemoryConnection:
         self._schedule.at(due_s, partial(self._refuse, publish_id))
 
     def finish(self, lost: str | None) -> list[Consumer]:
-        """Give everything back to the queues and, with a reason, tell the user; returns the former consumers."""
+        """Put all deliveries back into the queues and, with a reason, notify the user; return the former consumers."""
         self.ended = True
         self._waiting.clear()  # what nobody was handed goes back, or is gone, with the connection
         consumers = list(self._consumers.values())
@@ -279,8 +281,8 @@ class MemoryBroker:
         return Counter(self._dice.counts)
 
     def connect(self, user: str, allow_oversize: bool = False) -> MemoryConnection:
-        """A new connection. BusUnavailable while the user is cut off. `allow_oversize` lets a hostile publisher send
-        what a well-behaved one refuses to."""
+        """Return a new connection. BusUnavailable while the user is cut off. `allow_oversize` lets a hostile publisher
+        send messages that a well-behaved one refuses to send."""
         if any(partition.cuts(user) for partition in self._partitions):
             raise BusUnavailable(f"{user!r} cannot reach the broker")
         connection = MemoryConnection(self, self._schedule, user, allow_oversize)
@@ -303,8 +305,8 @@ class MemoryBroker:
         return self._schedule.take()
 
     def restart(self) -> None:
-        """The broker goes down and comes up at once: every connection is lost, and so are all queues that are not
-        durable and all messages on their way to a queue."""
+        """Stop and start the broker at once: all connections are lost, and so are all non-durable queues and all
+        messages on their way to a queue."""
         self._starts += 1
         self._lines.clear()
         for connection in tuple(self._connections):
@@ -314,7 +316,7 @@ class MemoryBroker:
                 self._remove(queue)
 
     def depth(self, queue: str) -> int:
-        """Messages that wait in a queue, those handed out excepted; 0 when there is no such queue."""
+        """Return the number of messages waiting in a queue, without those handed out; 0 if there is no such queue."""
         found = self._queues.get(queue)
         if found is None:
             return 0
@@ -322,11 +324,11 @@ class MemoryBroker:
         return len(found.waiting)
 
     def dropped(self, queue: str) -> int:
-        """Messages that a queue has dropped for their age or its length."""
+        """Return the number of messages that a queue has dropped because of their age or its length."""
         return self._queues[queue].dropped if queue in self._queues else 0
 
     def dead_letters(self) -> tuple[DeadMessage, ...]:
-        """What waits in the dead queue, oldest first."""
+        """Return the messages in the dead queue, oldest first."""
         waiting = self._queues[DEAD_QUEUE].waiting
         return tuple(
             message.dead or bury("", DEAD_QUEUE, message.routing_key, message.sender, message.body)
@@ -350,7 +352,7 @@ class MemoryBroker:
         self._bind(spec)
 
     def readable_queue(self, name: str, by: MemoryConnection) -> MemoryQueue:
-        """The queue, if the connection may read it."""
+        """Return the queue, if the connection may read it."""
         if self._permissions is not None and not self._permissions(by.user).may_consume(name):
             raise PermanentError(f"{by.user!r} may not read queue {name!r}")
         queue = self._queues.get(name)
@@ -361,11 +363,11 @@ class MemoryBroker:
         return queue
 
     def may_bury(self, user: str) -> bool:
-        """Whether a user may write dead letters."""
+        """Return whether a user may write dead letters."""
         return self._permissions is None or self._permissions(user).may_publish(DEAD, DEAD_QUEUE)
 
     def find_route(self, user: str, exchange: str, routing_key: str) -> tuple[MemoryQueue, ...]:
-        """The queues that a user's message goes to; PermanentError when it may not send it."""
+        """Return the queues that receive a user's message; PermanentError if the user may not send it."""
         if self._permissions is not None and not self._permissions(user).may_publish(exchange, routing_key):
             raise PermanentError(f"{user!r} may not write {routing_key!r} to {exchange!r}")
         names = self._bindings.queues(exchange, routing_key)
@@ -506,7 +508,7 @@ class Consumer:
         self.held = 0
 
     def has_room(self) -> bool:
-        """Whether it can take one more delivery now."""
+        """Return whether the consumer can take one more delivery now."""
         return (self.held < self.prefetch or not self.acknowledged) and not self.connection.cut
 
 
@@ -558,7 +560,7 @@ class MemoryQueue:
             self.dropped += 1
 
     def ready(self) -> bool:
-        """Whether there is a message and a consumer with room for it."""
+        """Return whether there is a message and a consumer with room for it."""
         self.expire()
         return bool(self.waiting) and any(consumer.has_room() for consumer in self._eligible())
 
@@ -595,11 +597,11 @@ class MemoryQueue:
         )
 
     def is_active(self, consumer: Consumer) -> bool:
-        """Whether this consumer may take from the queue."""
+        """Return whether this consumer may take from the queue."""
         return not self.spec.single_active or self.consumers[0] is consumer
 
     def freed(self) -> None:
-        """A consumer has room again."""
+        """Schedule the queue, because a consumer has room again."""
         if self.waiting and not self.listed:
             self._schedule.enlist(self)
 

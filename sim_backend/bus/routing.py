@@ -9,7 +9,7 @@ from shared.protocol.topology import EXCHANGES, REPLIES, ExchangeKind
 
 
 def topic_matches(pattern: str, key: str) -> bool:
-    """Whether a topic pattern covers a routing key: `*` stands for one word, `#` for any number, none included."""
+    """Return whether a topic pattern covers a routing key: `*` stands for one word, `#` for zero or more words."""
     if pattern == "#":
         return True
     words = key.split(".")
@@ -54,8 +54,8 @@ class Bindings:
             self._patterns[exchange] = [pair for pair in patterns if pair[1] != queue]
 
     def queues(self, exchange: str, key: str) -> tuple[str, ...]:
-        """Names of the queues a message goes to, each once, in the order of binding (on the default exchange the key
-        itself, whether there is such a queue or not). PermanentError for an unknown exchange."""
+        """Return the names of the queues that receive a message, each once, in the order of binding (on the default
+        exchange the key itself, even without such a queue). PermanentError for an unknown exchange."""
         if exchange == REPLIES:
             return (key,)
         kind = EXCHANGES.get(exchange)

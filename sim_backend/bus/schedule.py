@@ -19,11 +19,11 @@ class Source(Protocol[E_co]):
     listed: bool
 
     def ready(self) -> bool:
-        """Whether `take` would give an event now."""
+        """Return whether `take` would return an event now."""
         ...
 
     def take(self) -> E_co | None:
-        """The next event, None when there is none now."""
+        """Return the next event, None if there is none now."""
         ...
 
 
@@ -61,7 +61,8 @@ class Schedule(Generic[E]):
         self.now_s = now_s
 
     def take(self) -> E | None:
-        """One event of the source whose turn it is; the source goes to the end of the round."""
+        """Return one event of the source whose turn it is; the source goes to the end of the round. None if no source
+        has one."""
         round_ = self.round
         while round_:
             source = round_.popleft()

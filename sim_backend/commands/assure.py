@@ -1,4 +1,4 @@
-"""`trimtab sim assure`: how many servers applications need together so that a stated part of their demand is served."""
+"""`trimtab sim assure`: how many servers applications need together to serve a stated fraction of their demand."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from pathlib import Path
 from zoneinfo import ZoneInfo
 
 import click
-from rich.console import Group, RenderableType
-from rich.table import Table
+from rich.console import RenderableType
 from rich.text import Text
 
 from daemons.capacity.assurance.file import read_trace
 from daemons.capacity.assurance.report import AssureOptions, AssureReport, ResourceReport, report_of
 from daemons.cli.numbers import Number, plain_number
 from daemons.cli.output import emit, output_option
+from daemons.cli.tables import Fitted, stacked
 from daemons.models.assurance.calendar import slot_count
 from daemons.models.assurance.choice import Method
 from daemons.values.calendar import check_zone
@@ -23,6 +23,7 @@ from shared.values.reservation import Calendar
 
 THETAS = "0.8,0.9,0.99,0.999"
 THETAS_MAX = 20
+FIGURES = ("mean", "sd", "rho", "normality p")
 
 
 def _thetas(_: click.Context, __: click.Parameter, text: str) -> dict[str, float]:
@@ -30,11 +31,11 @@ def _thetas(_: click.Context, __: click.Parameter, text: str) -> dict[str, float
     for word in (part.strip() for part in text.split(",")):
         value = plain_number(word)
         if math.isnan(value):
-            raise click.BadParameter(f"{word!r} is no number: expected numbers above 0 and below 1, such as {THETAS}")
-        if value == 1.0:
             raise click.BadParameter(
-                "1 is no class predictable but guaranteed, which needs slot_peak: expected below 1"
+                f"{word!r} is not a number: expected numbers above 0 and below 1, such as {THETAS}"
             )
+        if value == 1.0:
+            raise click.BadParameter("1 is the class guaranteed, which needs slot_peak: expected below 1")
         if not 0.0 < value < 1.0:
             raise click.BadParameter(f"{word}: expected numbers above 0 and below 1")
         found[word] = value
@@ -82,7 +83,7 @@ def _zone(_: click.Context, __: click.Parameter, name: str | None) -> ZoneInfo |
     callback=_slot,
     default=3_600.0,
     show_default=True,
-    help="Length in s.",
+    help="Length of a slot in seconds.",
 )
 @click.option(
     "--target-utilisation",
@@ -90,26 +91,42 @@ def _zone(_: click.Context, __: click.Parameter, name: str | None) -> ZoneInfo |
     type=Number(1e-6, 1.0),
     default=0.5,
     show_default=True,
-    help="Part of a CPU that is to be used, for traces of utilisation.",
+    help="Target utilisation of a CPU, for traces of utilisation.",
 )
-@click.option("--theta", "thetas", callback=_thetas, default=THETAS, show_default=True, help="Assurances wanted.")
-@click.option("--migration-overhead", is_flag=True, help="Servers are asked for a slot earlier, given back one later.")
+@click.option(
+    "--theta",
+    "thetas",
+    callback=_thetas,
+    default=THETAS,
+    show_default=True,
+    help="Service probabilities, comma between.",
+)
+@click.option(
+    "--migration-overhead", is_flag=True, help="Request servers one slot earlier and return them one slot later."
+)
 @click.option(
     "--method",
     type=click.Choice([method.value for method in Method]),
     default=Method.AUTO.value,
     show_default=True,
-    help="How the distribution of the sum is had; auto: chosen for each slot.",
+    help="How the distribution of the sum is computed; auto: chosen for each slot.",
 )
 @click.option(
     "--calendar",
     type=click.Choice([calendar.value for calendar in Calendar]),
     default=Calendar.HOUR_OF_DAY.value,
     show_default=True,
-    help="Which slots are alike.",
+    help="Which slots share a distribution.",
 )
-@click.option("--timezone", "zone", callback=_zone, metavar="ZONE", help="Whose clock: for times with an offset.")
-@click.option("--server", "server", multiple=True, callback=_servers, metavar="NAME=AMOUNT", help="What a server has.")
+@click.option("--timezone", "zone", callback=_zone, metavar="ZONE", help="Time zone, for times with an offset.")
+@click.option(
+    "--server",
+    "server",
+    multiple=True,
+    callback=_servers,
+    metavar="NAME=AMOUNT",
+    help="Capacity of a server; repeatable.",
+)
 @output_option
 def assure(
     demand: Path,
@@ -122,7 +139,12 @@ def assure(
     zone: ZoneInfo | None,
     server: dict[str, float],
 ) -> None:
-    """Say how many servers the applications of DEMAND.csv need together in each slot for each assurance."""
+    """Compute how many servers the applications in DEMAND.csv need together, per slot and service probability.
+
+    \b
+    Example:
+      trimtab sim assure examples/assure-demand.csv
+    """
     asked = AssureOptions(slot_s, Calendar(calendar), target, thetas, migration_overhead, Method(method), server)
     trace = read_trace(demand, zone)
     try:
@@ -144,20 +166,18 @@ def for_people(report: AssureReport) -> RenderableType:
         parts.append(Text(f"theta {theta}: {name} needs the most servers"))
     parts += [Text(f"note: {note}") for note in report.notes]
     parts.append(Text(f"{report.applications} applications, {report.wall_s:.2f} s"))
-    return Group(*parts)
+    return stacked(*parts)
 
 
-def _table(name: str, report: ResourceReport) -> Table:
-    table = Table("slot", title=f"{name} for each assurance")
-    for heading in ("mean", "sd", "rho", "normality p", *report.gamma, "peak"):
-        table.add_column(heading, justify="right")
-    table.add_column("method")
+def _table(name: str, report: ResourceReport) -> RenderableType:
+    rows = []
     for row in report.slots:
         figures = [f"{row['mean']:.2f}", f"{row['sd']:.2f}", f"{row['rho']:.3f}"]
         normal = "-" if row["normality_p"] is None else f"{row['normality_p']:.3f}"
         mark = " (rejected)" if row["method"] == Method.NORMAL.value and row["normal_rejected"] else ""
         gammas = [str(row["gamma"][theta]) for theta in report.gamma]
-        table.add_row(str(row["slot"]), *figures, normal, *gammas, str(row["peak"]), row["method"] + mark)
+        rows.append([str(row["slot"]), *figures, normal, *gammas, str(row["peak"]), row["method"] + mark])
     largest = [str(report.gamma[theta]) for theta in report.gamma]
-    table.add_row("largest", "", "", "", "", *largest, str(report.slot_peak), "", style="bold")
-    return table
+    rows.append(["largest", "", "", "", "", *largest, str(report.slot_peak), ""])
+    heads = ("slot", *FIGURES, *report.gamma, "peak", "method")
+    return Fitted(f"{name} for each assurance", heads, rows, ("normality p", "rho", "sd"), heads[1:-1])

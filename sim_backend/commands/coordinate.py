@@ -17,8 +17,13 @@ from shared.base.errors import Infeasible
 @click.argument("scenario", metavar="SCENARIO.toml", type=click.Path(path_type=Path))
 @output_option
 def coordinate(scenario: Path) -> None:
-    """Play a log of batch jobs beside the demand of a web environment, as SCENARIO.toml says who has which nodes."""
-    with saying_what_goes_on("reading and playing"):
+    """Replay a log of batch jobs beside the demand of a web environment, under the sharing model of SCENARIO.toml.
+
+    \b
+    Example:
+      trimtab sim coordinate examples/coordinate.toml
+    """
+    with saying_what_goes_on("simulating"):
         given = read(scenario)
         try:
             outcome = play(given.jobs, given.demand, given.scenario.setting())

@@ -13,12 +13,13 @@ import click
 import numpy as np
 from rich.console import RenderableType
 from rich.progress import Progress
-from rich.table import Table
+from rich.text import Text
 
 from daemons.capacity.process_pool import run_all
 from daemons.capacity.swf import read_swf
 from daemons.cli.numbers import Number, Whole
 from daemons.cli.output import emit, messages, output_option
+from daemons.cli.tables import Fitted, stacked
 from daemons.drivers.price_feed import PriceFeed
 from daemons.models.deadline.rules import METHODS
 from daemons.values.settings import Draw, Removal, ServiceModel
@@ -44,6 +45,18 @@ COLUMNS = {
     "mean_busy": "nodes busy",
     "mean_turnaround_s": "turnaround s",
 }
+LEAST = (
+    "mean_turnaround_s",
+    "mean_busy",
+    "alarm_days",
+    "foretold_days",
+    "impossible_days",
+    "interval",
+    "node_starts",
+    "mean_up",
+    "kwh",
+    "removal",
+)  # dropped first where there is not room for all
 BASE = "threshold"
 DAYS_MAX = 1_000
 FIRST_DAY_MAX = 100_000
@@ -52,21 +65,31 @@ SERVICE_MAX_S = 1e7
 
 @click.command()
 @click.argument("log", type=click.Path(path_type=Path))
-@click.option("--prices", type=click.Path(path_type=Path), required=True, help="CSV of the price of every hour.")
-@click.option("--column", default="price_eur_per_mwh", show_default=True, help="The column of the price.")
+@click.option("--prices", type=click.Path(path_type=Path), required=True, help="CSV file with the price of every hour.")
+@click.option("--column", default="price_eur_per_mwh", show_default=True, help="Column of the price.")
 @click.option(
-    "--factor", type=Number(1e-9, 1e9), default=0.001, show_default=True, help="What makes it a price per kWh."
+    "--factor", type=Number(1e-9, 1e9), default=0.001, show_default=True, help="Factor that makes it a price per kWh."
 )
-@click.option("--timezone", default="UTC", show_default=True, help="Whose clock the times of the prices are of.")
-@click.option("--from", "from_day", type=click.DateTime(("%Y-%m-%d",)), required=True, help="The first day's prices.")
+@click.option("--timezone", default="UTC", show_default=True, help="Time zone of the prices.")
 @click.option(
-    "--first-day", type=Whole(1, FIRST_DAY_MAX), default=7, show_default=True, help="The first day of the log."
+    "--from", "from_day", type=click.DateTime(("%Y-%m-%d",)), required=True, help="Date of the first day of prices."
 )
-@click.option("--days", "count", type=Whole(1, DAYS_MAX), default=30, show_default=True, help="How many.")
-@click.option("--nodes", type=Whole(1, 1_000), default=6, show_default=True, help="Nodes of one job each.")
-@click.option("--confidence", type=Number(0.5, 0.999999), default=0.99, show_default=True, help="The promise.")
-@click.option("--policies", default=",".join(METHODS), help="Their names with commas between them; all of them.")
-@click.option("--service-s", type=Number(1.0, SERVICE_MAX_S), help="Draw run times, exponential with this mean.")
+@click.option("--first-day", type=Whole(1, FIRST_DAY_MAX), default=7, show_default=True, help="First day of the log.")
+@click.option("--days", "count", type=Whole(1, DAYS_MAX), default=30, show_default=True, help="Number of days.")
+@click.option("--nodes", type=Whole(1, 1_000), default=6, show_default=True, help="Number of nodes, each for one job.")
+@click.option(
+    "--confidence",
+    type=Number(0.5, 0.999999),
+    default=0.99,
+    show_default=True,
+    help="Confidence of meeting the deadline.",
+)
+@click.option("--policies", default=",".join(METHODS), help="Provisioning policies, comma between.  [default: all]")
+@click.option(
+    "--service-s",
+    type=Number(1.0, SERVICE_MAX_S),
+    help="Draw exponential run times with this mean, in seconds, instead of those of the log.",
+)
 @click.option(
     "--removal",
     "removals",
@@ -74,16 +97,18 @@ SERVICE_MAX_S = 1e7
     multiple=True,
     default=(Removal.CHECKPOINT.value,),
     show_default=True,
-    help="What becomes of jobs on nodes that leave service; may be given more than once.",
+    help="What happens to jobs on nodes that leave service; repeatable.",
 )
-@click.option("--seed", type=Whole(0), default=0, show_default=True, help="Of the time that nodes take to wake.")
-@click.option("--report-s", type=Number(60.0, 900.0), default=60.0, show_default=True, help="How often nodes report.")
+@click.option("--seed", type=Whole(0), default=0, show_default=True, help="Seed of the wake-up times.")
+@click.option(
+    "--report-s", type=Number(60.0, 900.0), default=60.0, show_default=True, help="Seconds between reports of a node."
+)
 @click.option(
     "--service",
     type=click.Choice(tuple(each.value for each in ServiceModel)),
     default=ServiceModel.AUTO.value,
     show_default=True,
-    help="What run times are taken for.",
+    help="Assumed distribution of run times.",
 )
 @output_option
 def days(
@@ -104,7 +129,12 @@ def days(
     report_s: float,
     service: str,
 ) -> None:
-    """Play days of a LOG's jobs (SWF), each a whole node for its run time, that are to be done by 7 in the morning."""
+    """Simulate days of the jobs in LOG (SWF), each on a whole node and due at 7:00, under real prices by every policy.
+
+    \b
+    Example:
+      trimtab sim days log.swf --prices prices.csv --from 2024-01-01 --days 7
+    """
     names = [name.strip() for name in policies.split(",") if name.strip()]
     for name in names:
         find_policy("provisioning", name)
@@ -161,7 +191,7 @@ def _play(settings: Sequence[Days], names: Sequence[str]) -> list[DaysOutcome]:
 
 
 def _row(outcome: DaysOutcome, outcomes: Sequence[DaysOutcome]) -> dict[str, Any]:
-    """What is saved is told against the first of the threshold policy's."""
+    """Return a row whose savings are relative to the first outcome of the threshold policy."""
     base = next((each.cost for each in outcomes if each.policy == BASE), None)
     saved = 1.0 - outcome.cost / base if base else None
     foretold = sum(each.foretold for each in outcome.missed)
@@ -171,11 +201,9 @@ def _row(outcome: DaysOutcome, outcomes: Sequence[DaysOutcome]) -> dict[str, Any
 
 def _for_people(played: Days, values: Mapping[str, Any]) -> RenderableType:
     what = f"{len(played.submits_s)} jobs in {played.days} days on {played.nodes} nodes"
-    bound = f"nobody who does all work in time could pay less than {values['least_cost']:.4g}"
-    table = Table(*COLUMNS.values(), title=what, caption=bound)
-    for row in values["rows"]:
-        table.add_row(*(_shown(name, row[name]) for name in COLUMNS))
-    return table
+    bound = f"lower bound of the cost with all jobs in time: {values['least_cost']:.4g}"
+    rows = [[_shown(name, row[name]) for name in COLUMNS] for row in values["rows"]]
+    return stacked(Fitted(what, tuple(COLUMNS.values()), rows, tuple(COLUMNS[name] for name in LEAST)), Text(bound))
 
 
 def _shown(name: str, value: Any) -> str:

@@ -23,25 +23,30 @@ def _time(_: click.Context, __: click.Parameter, value: str | None) -> datetime 
     try:
         found = datetime.fromisoformat(value)
     except ValueError as error:
-        raise click.BadParameter(f"{value!r} is no time in ISO 8601") from error
+        raise click.BadParameter(f"{value!r} is not a time in ISO 8601") from error
     return found if found.tzinfo else found.replace(tzinfo=UTC)
 
 
 @click.command()
 @click.argument("requests", metavar="REQUESTS.csv", type=click.Path(path_type=Path))
-@click.option("--peak", type=Whole(1, PEAK_MAX), default=64, show_default=True, help="Most instances.")
+@click.option("--peak", type=Whole(1, PEAK_MAX), default=64, show_default=True, help="Instances at the peak.")
 @click.option(
     "--step",
     type=click.Choice(("hour", "minute")),
     default="hour",
     show_default=True,
-    help="By the mean of each hour, or by the adjustment rule every 20 s.",
+    help="Mean of each hour, or autoscaling every 20 s.",
 )
-@click.option("--start", callback=_time, metavar="TIME", help="The time that is 0 s; the first row's if not given.")
-@click.option("--window", "window_s", type=Number(MINUTE_S, SECONDS_MAX), metavar="S", help="So long.")
+@click.option("--start", callback=_time, metavar="TIME", help="Time that counts as 0 s.  [default: the first row]")
+@click.option("--window", "window_s", type=Number(MINUTE_S, SECONDS_MAX), metavar="S", help="Length in seconds.")
 @output_option
 def demand(requests: Path, peak: int, step: str, start: datetime | None, window_s: float | None) -> None:
-    """Turn counts of requests into a series of instances for `trimtab env advise` and `trimtab sim coordinate`."""
+    """Convert request counts into a series of instances for `trimtab env advise` and `trimtab sim coordinate`.
+
+    \b
+    Example:
+      trimtab sim demand requests.csv --peak 20 > demand.csv
+    """
     if window_s is not None and window_s > MINUTE_S * MINUTES_MAX:
         raise InvalidInput(Problem("--window", f"is {window_s:g}", f"at most {MINUTES_MAX} minutes"))
     counts = read_requests(requests, start, window_s)
@@ -53,5 +58,5 @@ def demand(requests: Path, peak: int, step: str, start: datetime | None, window_
 
 
 def csv_of(steps: Steps) -> str:
-    """The text of the file."""
+    """Return the text of the file."""
     return "t_s,vms\n" + "".join(f"{at_s:.15g},{vms}\n" for at_s, vms in steps)

@@ -9,12 +9,12 @@ from typing import Any
 
 import click
 import numpy as np
-from rich.console import Group, RenderableType
-from rich.table import Table
+from rich.console import RenderableType
 from rich.text import Text
 
 from daemons.capacity.dilation.file import DilationFile, JobRow, read
 from daemons.cli.output import emit, output_option
+from daemons.cli.tables import Fitted, stacked
 from daemons.models.dilation import choice
 from daemons.models.dilation.choice import Model
 from daemons.models.dilation.completion import Stage, Work, composed_nodes, slowest
@@ -31,11 +31,16 @@ MODELS = (Model.FORMULA, Model.PRODUCT_FORM, Model.AUTO)
     type=click.Choice([model.value for model in MODELS]),
     default=Model.AUTO.value,
     show_default=True,
-    help="By which dilations are found; auto: product-form as far as it is affordable.",
+    help="Model of the slowdown; auto: product-form where it is fast enough.",
 )
 @output_option
 def dilation(file: Path, model: str) -> None:
-    """Say how much the jobs in JOBS.json slow each other down, and when they end as they come and go."""
+    """Compute how much the jobs in JOBS.json slow each other down, and when they end.
+
+    \b
+    Example:
+      trimtab sim dilation examples/dilation.json
+    """
     given = read(file)
     clock = SystemClock()
     begun_s = clock.monotonic_s()
@@ -57,7 +62,7 @@ class DilationReport:
     ends_s: Floats
 
     def to_json(self) -> dict[str, Any]:
-        """The keys of the output."""
+        """Return the keys of the output."""
         rows = zip(self.names, self.dilations.tolist(), self.ends_s.tolist(), strict=True)
         return {
             "model": self.model,
@@ -68,7 +73,7 @@ class DilationReport:
 
 
 def report_of(given: DilationFile, model: Model) -> DilationReport:
-    """The report of a file. Raises `InvalidValue` where `product-form` is asked for and there are too many jobs."""
+    """Return the report of a file. Raises `InvalidValue` if `product-form` is requested and there are too many jobs."""
     works = [_work(job) for job in given.jobs for _ in job.machines]
     machine_of = [machine for job in given.jobs for machine in job.machines]
     job_of = [number for number, job in enumerate(given.jobs) for _ in job.machines]
@@ -94,17 +99,17 @@ def _work(job: JobRow) -> Work:
 
 
 def _mean_loading(work: Work) -> Floats:
-    """The vector of a job; of several stages the mean over their times alone."""
+    """Return the resource profile of a job; for several stages, their mean, weighted by the isolated run times."""
     alone_s = np.array([stage.neutral_s for stage in work.stages])
     return np.asarray(alone_s @ np.array([stage.loading for stage in work.stages]) / alone_s.sum())
 
 
 def _for_people(given: DilationFile, report: DilationReport) -> RenderableType:
-    table = Table("job", title=f"by {report.model}")
-    for heading in ("alone s", "arrives at s", "dilation", "ends at s"):
-        table.add_column(heading, justify="right")
+    heads = ("alone s", "arrives at s", "slowdown", "ends at s")
+    rows = []
     for job, by, end_s in zip(given.jobs, report.dilations.tolist(), report.ends_s.tolist(), strict=True):
         alone_s = sum(stage.neutral_s for stage in job.stages)
-        table.add_row(job.name, f"{alone_s:,.2f}", f"{job.arrival_s:,.2f}", f"{by:.4f}", f"{end_s:,.2f}")
-    ended = f"total dilation {report.total:.4f} with every job present; the last ends at {report.ends_s.max():,.2f} s"
-    return Group(table, Text(ended))
+        rows.append([job.name, f"{alone_s:,.2f}", f"{job.arrival_s:,.2f}", f"{by:.4f}", f"{end_s:,.2f}"])
+    table = Fitted(f"by {report.model}", ("job", *heads), rows, (), heads)
+    ended = f"total slowdown {report.total:.4f} with all jobs present; the last ends at {report.ends_s.max():,.2f} s"
+    return stacked(table, Text(ended))

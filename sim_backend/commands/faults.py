@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections import Counter
 
 import click
-from rich.console import Group, RenderableType
+from rich.console import RenderableType
 from rich.progress import Progress
-from rich.table import Table
+from rich.text import Text
 
 from daemons.capacity.process_pool import run_all
 from daemons.cli.numbers import Whole, seed_range
 from daemons.cli.output import emit, messages, output_option, say, two_columns
+from daemons.cli.tables import Fitted, stacked
 from shared.base.clock import perf_s
 from shared.ports.plugins import find_policy
 from sim_backend.faults.environments import NODES as ENVIRONMENT_NODES
@@ -24,30 +25,38 @@ MANY = 8  # seeds that are worth processes of their own
 
 
 @click.command()
-@click.option("--seeds", type=seed_range, required=True, metavar="A-B", help="The seeds to run, both included.")
+@click.option("--seeds", type=seed_range, required=True, metavar="A-B", help="Range of seeds, both included.")
 @click.option(
     "--nodes", type=Whole(NODES_MIN, NODES_MAX), default=NODES_MIN, show_default=True, help="Nodes per world."
 )
-@click.option("--policy", help="Any registered placement policy; without it seeds take turns through several.")
+@click.option("--policy", help="Placement policy.  [default: seeds alternate between several]")
 @click.option(
     "--environments",
     is_flag=True,
-    help=f"Environments share the nodes, of which there are {ENVIRONMENT_NODES} at least; setups and owners fail too.",
+    help=f"Let environments share the nodes, at least {ENVIRONMENT_NODES}; setups and owners fail too.",
 )
 @click.option(
     "--hours",
     type=Whole(HOURS_MIN, HOURS_MAX),
     default=HOURS_MIN,
     show_default=True,
-    help="With --environments: how long faults go on.",
+    help="With --environments: duration of the faults in hours.",
 )
 @output_option
 @click.pass_context
 def faults(
     context: click.Context, seeds: range, nodes: int, policy: str | None, environments: bool, hours: int
 ) -> None:
-    """Run the real controller and agents while messages, processes, operations and hosts fail, and check that no VM
-    is doubled or lost, no node overcommitted, no job forgotten. Exit status 1 when something did not hold."""
+    """Run the real controller and agents under faults of messages, processes, operations and hosts, and check
+    invariants.
+
+    No VM may be doubled or lost, no node overcommitted, no job forgotten. Exit status 1 when an invariant does not
+    hold.
+
+    \b
+    Example:
+      trimtab sim faults --seeds 0-19
+    """
     if policy is not None:
         find_policy("placement", policy)
     if hours > HOURS_MIN and not environments:
@@ -82,7 +91,7 @@ def faults(
 
 
 def _outcomes(seeds: range, kind: RunKind) -> list[SeedOutcome]:
-    """In the order of the seeds, on all processors where there are many."""
+    """Return the outcomes in the order of the seeds; many seeds run on all processors."""
     console = messages()
     with Progress(console=console, transient=True, disable=not console.is_terminal) as shown:
         task = shown.add_task("seeds", total=len(seeds))
@@ -98,7 +107,7 @@ def _for_people(runs: int, counts: Counter[str], violations: list[dict[str, obje
     summary = two_columns(f"{runs} runs, {len(violations)} violations", dict(sorted(counts.items())))
     if not violations:
         return summary
-    table = Table("seed", "invariant", "at s", "what", "again", title="violations")
-    for violation in violations:
-        table.add_row(*(str(violation[key]) for key in ("seed", "invariant", "at_s", "detail", "replay")))
-    return Group(summary, table)
+    keys = ("seed", "invariant", "at_s", "detail")
+    rows = [[str(violation[key]) for key in keys] for violation in violations]
+    again = (Text(str(command)) for command in dict.fromkeys(violation["replay"] for violation in violations))
+    return stacked(summary, Fitted("violations", ("seed", "invariant", "at s", "what"), rows), *again)

@@ -9,14 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import click
-from rich.console import Group, RenderableType
-from rich.table import Table
+from rich.console import RenderableType
 from rich.text import Text
 
 from daemons.capacity.place.file import PlaceFile, read, replica_name
 from daemons.capacity.place.snapshot import snapshot_of
 from daemons.cli.numbers import Number, Whole
 from daemons.cli.output import REFUSED, emit, output_option, say
+from daemons.cli.tables import Fitted, stacked
 from daemons.controller.views.decisions import slowed_view
 from daemons.models.outlook import Target, after, outlook_of, slowed_by, unchanged
 from daemons.policies.placement.sharers import CHOICES
@@ -36,23 +36,30 @@ Where = dict[int, list[tuple[str, float]]]
 
 @click.command()
 @click.argument("file", metavar="SNAPSHOT.json", type=click.Path(path_type=Path))
-@click.option("--policy", default=DEFAULT_POLICY, show_default=True, help="Any registered placement policy.")
-@click.option("--heads", type=Whole(1, 1_000_000), help="apc: how many jobs are tried as the first to be placed.")
-@click.option("--tolerance", type=Number(0.0, 1e9), metavar="X", help="apc: smaller gains of utility change nothing.")
-@click.option("--guard", type=click.Choice(GUARDS), help="apc: whether only a more urgent job may displace another.")
+@click.option("--policy", default=DEFAULT_POLICY, show_default=True, help="Placement policy.")
+@click.option("--heads", type=Whole(1, 1_000_000), help="apc: number of jobs that are tried first.")
+@click.option("--tolerance", type=Number(0.0, 1e9), metavar="X", help="apc: ignore smaller gains of utility.")
+@click.option("--guard", type=click.Choice(GUARDS), help="apc: whether only a more urgent job may preempt another.")
 @click.option("--sharing", type=click.Choice(CHOICES), help="first-fit, edf: how the node is chosen where disks count.")
 @output_option
 def place(
     file: Path, policy: str, heads: int | None, tolerance: float | None, guard: str | None, sharing: str | None
 ) -> None:
-    """Say what a policy would do with the cluster that SNAPSHOT.json describes, and what it expects of it."""
+    """Show what a placement policy would do with the cluster in SNAPSHOT.json, and the utilities that it predicts.
+
+    Exit status 1 when nothing can be placed.
+
+    \b
+    Example:
+      trimtab sim place examples/snapshot.json --policy edf
+    """
     chosen = find_policy("placement", policy)
     given = read(file)
     params = _params(policy, {"heads": heads, "tolerance": tolerance, "guard": guard}, given, file)
     params |= {} if sharing is None else {"sharing": sharing}
     chosen.check_params(params)
     if given.constraints and policy != TUNABLE:
-        say(f"note: policy {policy} may not look at constraints; {TUNABLE} does")
+        say(f"note: policy {policy} may ignore rules; {TUNABLE} does not")
     snapshot = snapshot_of(given)
     clock = SystemClock()
     begun_s = clock.monotonic_s()
@@ -64,7 +71,7 @@ def place(
 
 
 def _params(policy: str, options: dict[str, Any], file: PlaceFile, path: Path) -> dict[str, Any]:
-    """The parameters for the policy. Raises `InvalidInput` where they are for another one."""
+    """Return the parameters for the policy. Raises `InvalidInput` if they belong to another one."""
     params = {name: value for name, value in options.items() if value is not None}
     if policy != TUNABLE:
         problems = [Problem(f"--{name}", f"policy {policy} has no such parameter", TUNABLE) for name in params]
@@ -86,28 +93,28 @@ def _for_people(report: PlaceReport) -> RenderableType:
     ):
         parts.append(_listing(title, rows, columns) if rows else Text(f"{title}: none"))
     parts.append(Text(f"{level}{report.evaluations} placements tried in {report.wall_s:.3f} s"))
-    return Group(*parts)
+    return stacked(*parts)
 
 
-def _utilities(report: PlaceReport) -> Table:
-    """Every workload: where it runs under the decision and what is expected of it."""
-    table = Table("name", "predicted", "best", "runs on", title="utilities at the end of the cycle")
+def _utilities(report: PlaceReport) -> RenderableType:
+    """Return every workload: its nodes under the decision and its expected utility."""
     homes: dict[str, list[str]] = {}
     for vm, held in report.placement.items():
         name = vm if vm in report.utilities else vm.partition("@")[0].rpartition("#")[0] or vm.partition("@")[0]
         homes.setdefault(name, []).append(f"{held['node']} {held['cpu_mhz']:,.0f} MHz")
+    rows = []
     for name, utility in report.utilities.items():
         shown = ["-" if value is None else f"{value:.4f}" for value in utility.values()]
-        table.add_row(name, *shown, ", ".join(homes.get(name, [])) or "-")
-    return table
+        rows.append([name, *shown, ", ".join(homes.get(name, [])) or "-"])
+    return Fitted("utilities at the end of the cycle", ("name", "predicted", "best", "runs on"), rows)
 
 
-def _listing(title: str, rows: list[Row], columns: tuple[str, ...]) -> Table:
-    table = Table(*columns, title=title)
-    for row in rows:
-        values = [row[column] for column in columns]
-        table.add_row(*("-" if v is None else f"{v:,.0f}" if isinstance(v, float) else str(v) for v in values))
-    return table
+def _listing(title: str, rows: list[Row], columns: tuple[str, ...]) -> RenderableType:
+    return Fitted(title, columns, [[_cell(row[column]) for column in columns] for row in rows])
+
+
+def _cell(value: Any) -> str:
+    return "-" if value is None else f"{value:,.0f}" if isinstance(value, float) else str(value)
 
 
 # --- the report -------------------------------------------------------------------------------------------------------
@@ -134,7 +141,7 @@ class PlaceReport:
         return not self.placement and not self.empty
 
     def to_json(self) -> Row:
-        """The keys of the output."""
+        """Return the keys of the output."""
         return {
             "placement": self.placement,
             "utilities": self.utilities,
@@ -147,7 +154,7 @@ class PlaceReport:
 
 
 def report_of(snapshot: Snapshot, decision: PlacementDecision, wall_s: float) -> PlaceReport:
-    """What the decision leads to; `wall_s`: how long it took."""
+    """Return the results of the decision; `wall_s`: the time it took."""
     changes = tuple(decision.changes)
     outlook = outlook_of(snapshot, changes)
     rows = zip(outlook.names, outlook.predicted, outlook.best, outlook.aims(), strict=True)
@@ -181,7 +188,7 @@ def _where(snapshot: Snapshot, target: Target) -> Where:
 
 
 def _names(snapshot: Snapshot, row: int, nodes: list[str]) -> list[str]:
-    """What the instances of a workload are called."""
+    """Return the names of the instances of a workload."""
     work = snapshot.workloads
     app = work.app.item(row)
     if app >= 0:
@@ -199,7 +206,8 @@ def _placement(snapshot: Snapshot, then: Where) -> Iterator[tuple[str, Row]]:
 
 
 def _changes(snapshot: Snapshot, decision: PlacementDecision, then: Where) -> Iterator[Row]:
-    """One entry for each instance that a change is about; of a migration, for those that move or get another share."""
+    """Yield one entry for each instance that a change affects; for a migration, only for those that move or get another
+    share."""
     work = snapshot.workloads
     before = _where(snapshot, unchanged(snapshot))
     rows = {name: row for row, name in enumerate(work.names)}
@@ -228,7 +236,7 @@ def _changes(snapshot: Snapshot, decision: PlacementDecision, then: Where) -> It
 
 
 def _homes(snapshot: Snapshot, row: int) -> list[tuple[str | None, float]]:
-    """Where the images of a suspended workload lie."""
+    """Return the nodes that hold the images of a suspended workload."""
     first = snapshot.workloads.first_instance.item(row)
     nodes = snapshot.instances.node[first : first + snapshot.workloads.instances.item(row)].tolist()
     return [(snapshot.nodes.names[node] if node >= 0 else None, 0.0) for node in nodes]
@@ -240,7 +248,7 @@ def _at(places: Any, index: int) -> str | None:
 
 
 def _refusals(snapshot: Snapshot, decision: PlacementDecision) -> list[Row]:
-    """Of the instances of one web application that are refused for the same reason, one."""
+    """Return the refusals, one for all instances of a web application that are refused for the same reason."""
     work = snapshot.workloads
     apps = {name: app for name, app in zip(work.names, work.app.tolist(), strict=True) if app >= 0}
     found: dict[tuple[str, str], Row] = {}

@@ -51,41 +51,45 @@ class _Setting:
 
 @click.command()
 @click.argument("log", type=click.Path())
-@click.option("--nodes", type=Whole(1, INSTANCES_MAX), required=True, help="How many nodes the cluster has.")
+@click.option("--nodes", type=Whole(1, INSTANCES_MAX), required=True, help="Number of nodes.")
 @click.option(
     "--window",
     "window_s",
     type=Number(1e-3, WINDOW_MAX_S),
     metavar="SECONDS",
-    help="Jobs submitted in [0, window) of the log's clock; the replay ends there. Without it, all jobs.",
+    help="Replay only this many seconds of the log.  [default: all jobs]",
 )
 @click.option(
     "--divide-sizes",
     type=Whole(1, 1_000_000),
     default=1,
     show_default=True,
-    help="Processors per node: a job's size is its processors divided by this, rounded up.",
+    help="Processors per node; sizes of jobs are divided by it and rounded up.",
 )
-@click.option("--skip-jobs", type=job_numbers, default="", metavar="ID,ID", help="Job numbers to leave out.")
-@click.option("--policy", default="first-fit", show_default=True, help="Any registered placement policy.")
+@click.option("--skip-jobs", type=job_numbers, default="", metavar="ID,ID", help="Leave out these job numbers.")
+@click.option("--policy", default="first-fit", show_default=True, help="Placement policy.")
 @click.option(
-    "--costs", type=click.Choice(tuple(COSTS)), default="none", show_default=True, help="What operations on VMs take."
+    "--costs",
+    type=click.Choice(tuple(COSTS)),
+    default="none",
+    show_default=True,
+    help="Durations of operations on VMs.",
 )
 @click.option(
     "--engine",
     type=click.Choice(ENGINES),
     default="direct",
     show_default=True,
-    help="Policy and world alone, or the real controller and agents over the in-process bus.",
+    help="Policy and world only, or the real controller and agents over an in-process bus.",
 )
-@click.option("--seed", type=Whole(0), default=0, show_default=True, help="Seed of what is drawn at random.")
+@click.option("--seed", type=Whole(0), default=0, show_default=True, help="Seed of random numbers.")
 @click.option(
     "--noise",
     type=Number(0.0, NOISE_MAX),
     default=0.0,
     metavar="SIGMA",
     show_default=True,
-    help="Log-deviation of the true work of jobs from the stated one.",
+    help="Standard deviation of the logarithm of true over declared work.",
 )
 @output_option
 def replay(
@@ -100,7 +104,12 @@ def replay(
     seed: int,
     noise: float,
 ) -> None:
-    """Replay LOG, a log of batch jobs in the Standard Workload Format (plain or gzip), in virtual time."""
+    """Replay LOG, a log of batch jobs in the Standard Workload Format (plain or gzip), in virtual time.
+
+    \b
+    Example:
+      trimtab sim replay log.swf.gz --nodes 128 --window 86400
+    """
     find_policy("placement", policy)
     chosen = replay_jobs(read_swf(log), math.inf if window_s is None else window_s, divide_sizes, skip_jobs, log)
     _refuse_too_large(log, chosen, nodes)

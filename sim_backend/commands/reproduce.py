@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import click
-from rich.console import Group, RenderableType
+from rich.console import RenderableType
 from rich.progress import Progress
-from rich.table import Table
 
 from daemons.cli.numbers import Whole
 from daemons.cli.output import CommandGroup, emit, messages, output_option
+from daemons.cli.tables import Fitted, stacked, table
 from daemons.report.draw import can_draw
 from shared.base.errors import InvalidInput, Problem
 from shared.base.write_file import make_folder
@@ -22,13 +22,28 @@ from sim_backend.experiments.experiment import Paper
 
 SEEDS_MAX = 1_000
 SEEDS = 5
+HELP = """Repeat the experiments of a paper: {title}.
+
+\b
+Example:
+  trimtab sim reproduce {name} --seeds 1
+"""
+EVERY = """Repeat the experiments of every paper. A paper whose data are missing is skipped, with the reason.
+
+\b
+Example:
+  trimtab sim reproduce all --seeds 1
+"""
 
 
 _seeds_option = click.option(
-    "--seeds", type=Whole(1, SEEDS_MAX), default=SEEDS, show_default=True, help="Runs with seeds 0, 1, ..."
+    "--seeds", type=Whole(1, SEEDS_MAX), default=SEEDS, show_default=True, help="Number of runs, with seeds 0, 1, ..."
 )
 _plots_option = click.option(
-    "--plots", type=click.Path(file_okay=False, path_type=Path), metavar="FOLDER", help="Draw the figures into it."
+    "--plots",
+    type=click.Path(file_okay=False, path_type=Path),
+    metavar="FOLDER",
+    help="Draw the figures into this folder.",
 )
 
 
@@ -36,25 +51,25 @@ class PaperGroup(CommandGroup):
     """One command for each paper of the catalogue, imported when needed."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Every paper, sorted."""
+        """Return the names of all papers, sorted."""
         return sorted({*super().list_commands(ctx), *PAPERS})
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """The command of a paper, None when there is none."""
+        """Return the command of a paper, None if there is none."""
         return command_of(catalogue.paper(cmd_name)) if cmd_name in PAPERS else super().get_command(ctx, cmd_name)
 
 
 @click.group(cls=PaperGroup)
 def reproduce() -> None:
-    """Play the experiments of a paper again and put its figures beside ours."""
+    """Repeat the experiments of a paper and compare its figures with those measured here."""
 
 
-@reproduce.command("all", help="Every paper, one after the other; one whose data are not there is left out, with why.")
+@reproduce.command("all", help=EVERY)
 @_seeds_option
 @_plots_option
 @output_option
 def every_paper(seeds: int, plots: Path | None) -> None:
-    """`trimtab sim reproduce all`."""
+    """Run `trimtab sim reproduce all`."""
     check_plots(plots)
     papers = [catalogue.paper(name) for name in PAPERS]
     outcome = _with_progress(
@@ -64,15 +79,15 @@ def every_paper(seeds: int, plots: Path | None) -> None:
 
 
 def command_of(paper: Paper) -> click.Command:
-    """`trimtab sim reproduce NAME` for one paper."""
+    """Return the command `trimtab sim reproduce NAME` for one paper."""
 
-    @click.command(paper.name, help=f"{paper.title}: its experiments, each claim beside what comes out here.")
+    @click.command(paper.name, help=HELP.format(title=paper.title, name=paper.name))
     @click.option(
         "--experiment",
         "chosen",
         type=click.Choice(tuple(paper.experiments)),
         multiple=True,
-        help="Only this one; may be given more than once.",
+        help="Run only this experiment; repeatable.",
     )
     @_seeds_option
     @_plots_option
@@ -106,23 +121,21 @@ def _with_progress(play: Callable[[Callable[[int, int], None]], Reproduction], t
 
 def _for_people(title: str, outcome: Reproduction) -> RenderableType:
     shown: list[RenderableType] = [_table(name, lines) for name, lines in outcome.tables.items()]
-    rows = Table("", "what", "paper", "ours", "holds", "why", title=title)
+    rows = []
     for row in outcome.rows:
         holds = "-" if row.holds is None else "yes" if row.holds else "NO"
-        rows.add_row(row.id, row.what, _shown(row.paper), _shown(row.ours), holds, row.why)
-    shown.append(rows)
+        rows.append([row.id, row.what, _shown(row.paper), _shown(row.ours), holds, row.why])
+    shown.append(Fitted(title, ("id", "what", "paper", "ours", "holds", "why"), rows, ("why",)))
     judged = [row for row in outcome.rows if row.holds is not None]
     shown.append(f"{sum(bool(row.holds) for row in judged)} of {len(judged)} claims hold; {outcome.wall_s:.1f} s")
     shown += [f"drawn: {path}" for path in outcome.pictures]
-    return Group(*shown)
+    return stacked(*shown)
 
 
-def _table(title: str, lines: Sequence[Mapping[str, Any]]) -> Table:
+def _table(title: str, lines: Sequence[Mapping[str, Any]]) -> RenderableType:
     columns = list(lines[0]) if lines else []
-    table = Table(*(column.replace("_", " ") for column in columns), title=title)
-    for line in lines:
-        table.add_row(*(_shown(line[column]) for column in columns))
-    return table
+    rows = [[_shown(line[column]) for column in columns] for line in lines]
+    return table(title, [column.replace("_", " ") for column in columns], rows)
 
 
 def _shown(value: object) -> str:

@@ -95,57 +95,63 @@ class Outcome:
 
 
 @click.command()
-@click.option("--nodes", type=Whole(1, NODES_MAX), default=25, show_default=True, help="Nodes of 4 x 3.9 GHz.")
-@click.option("--jobs", type=Whole(1, JOBS_MAX), default=200, show_default=True, help="Jobs to submit.")
+@click.option(
+    "--nodes", type=Whole(1, NODES_MAX), default=25, show_default=True, help="Number of nodes of 4 x 3.9 GHz."
+)
+@click.option("--jobs", type=Whole(1, JOBS_MAX), default=200, show_default=True, help="Number of jobs.")
 @click.option(
     "--web-load",
     type=Number(0.0, 1.0),
     default=0.5,
     show_default=True,
-    help="Mean part of the CPU that the requests of a web application use; 0: there is none.",
+    help="Mean fraction of the CPU that the requests of a web application use; 0: no application.",
 )
 @click.option(
     "--policy",
     default=ControllerSettings().placement.name,
     show_default=True,
-    help="Any registered placement policy.",
+    help="Placement policy.",
 )
 @click.option(
-    "--costs", type=click.Choice(tuple(COSTS)), default="paper", show_default=True, help="What operations on VMs take."
+    "--costs",
+    type=click.Choice(tuple(COSTS)),
+    default="paper",
+    show_default=True,
+    help="Durations of operations on VMs.",
 )
 @click.option(
     "--web-shape",
     type=click.Choice([shape.value for shape in WebShape]),
     default=WebShape.NOISY.value,
     show_default=True,
-    help="How the load of the web application changes.",
+    help="How the load of the web application changes over time.",
 )
 @click.option(
     "--work-error",
     type=Number(-0.9, 9.0),
-    help="By how much, as a part, the declared work of requests and jobs is above the true one.",
+    help="Fraction by which declared work of requests and jobs exceeds the true one.",
 )
 @click.option(
     "--response-factor",
     type=Number(0.1, 10.0),
     default=1.0,
     show_default=True,
-    help="How many times as long as their model says requests take, but for the time that CPU does not shorten.",
+    help="Factor by which requests take longer than their model says, except for the time that CPU does not shorten.",
 )
 @click.option(
     "--oracle",
     is_flag=True,
-    help="Let the controller know the true work and the load that is to come, to compare with.",
+    help="Give the controller the true work and the future load, for comparison.",
 )
-@click.option("--undeclared-work", is_flag=True, help="Declare no work of requests at all.")
-@click.option("--seed", type=Whole(0), default=0, show_default=True, help="Seed of the jobs and of the load.")
+@click.option("--undeclared-work", is_flag=True, help="Declare no work of requests.")
+@click.option("--seed", type=Whole(0), default=0, show_default=True, help="Seed of jobs and load.")
 @click.option("--seeds", type=seed_range, metavar="A-B", help="Run each of these seeds instead, both included.")
 @click.option(
     "--output-folder",
     type=click.Path(file_okay=False, path_type=Path),
     default=Path("trimtab-run"),
     show_default=True,
-    help="Where report.json and run.png go.",
+    help="Folder for report.json and run.png.",
 )
 @output_option
 def run(
@@ -163,7 +169,14 @@ def run(
     seeds: range | None,
     output_folder: Path,
 ) -> None:
-    """Watch the real controller and agents place a stream of jobs and a web application, in virtual time."""
+    """Run the real controller and agents on a stream of jobs and a web application, in virtual time, and show progress.
+
+    A summary, a report and a picture are written into --output-folder.
+
+    \b
+    Example:
+      trimtab sim run --jobs 50 --nodes 10
+    """
     find_policy("placement", policy)
     if undeclared_work and work_error is not None:
         raise click.UsageError("--undeclared-work and --work-error exclude each other")
@@ -222,7 +235,7 @@ def _loop(setting: Setting) -> ClosedLoop:
     controller = ControllerSettings(
         report_s=REPORT_S,
         reconcile_s=REPORT_S,
-        silent_after_s=3 * REPORT_S,
+        unreachable_after_s=3 * REPORT_S,
         probe_s=REPORT_S,
         placement=PolicyChoice(setting.policy),
     )
@@ -240,7 +253,7 @@ def _loop(setting: Setting) -> ClosedLoop:
 
 
 def _oracle(truth: TrueWeb, planning: WebPlanning) -> WebPlanning:
-    """With the most that the application is asked for until CPU is shared out the next time."""
+    """Return the planning with the highest demand of the application until CPU is next allocated."""
     ahead_s = [part * planning.horizon_s for part in np.linspace(0.0, 1.0, 7).tolist()]
 
     def known_mhz(_app: str, now_s: float) -> float:
@@ -307,7 +320,7 @@ def _quiet(_moment: Moment) -> None:
 
 
 def _moment(loop: ClosedLoop, since_s: float) -> Moment:
-    """The cluster now, and what was measured since then."""
+    """Return the state of the cluster now, and the measurements since then."""
     core = next(iter(loop.controllers.values())).core
     assert isinstance(core, Controller)
     state = describe(core)
@@ -369,7 +382,8 @@ def _report(loop: ClosedLoop, moments: Sequence[Moment], setting: Setting) -> di
 
 
 def _predictions(moments: Sequence[Moment]) -> dict[str, Any]:
-    """How often predictions held within 0.1, of both sides, and the first of each alarm: when, and in what words."""
+    """Return the share of predictions within 0.1 of the measurement, for web and jobs alike, and the first of each
+    alarm: its time and text."""
     errors = [each.errors for each in moments if each.errors]
     alarms: dict[str, dict[str, Any]] = {}
     for each in moments:
@@ -404,7 +418,7 @@ SHOWN = (
 
 
 def _seeds_table(runs: Sequence[dict[str, Any]]) -> Table:
-    """Each figure over several runs: mean, least and most."""
+    """Return a table of each figure over several runs: mean, least and most."""
     table = Table(title=f"{len(runs)} runs", title_justify="left", box=None, pad_edge=False)
     table.add_column("figure")
     for name in ("mean", "least", "most"):
@@ -417,7 +431,7 @@ def _seeds_table(runs: Sequence[dict[str, Any]]) -> Table:
 
 
 def _web_summary(loop: ClosedLoop, moments: Sequence[Moment]) -> dict[str, Any]:
-    """What became of the web application, from its first answered request on: utilities, requests, instances."""
+    """Summarize the web application from its first answered request on: utilities, requests, instances."""
     minutes = counted([each.minute for each in moments])
     utilities = [each.web for each in minutes if each.web is not None]
     looks = [look for balancer in loop.balancers.values() for look in balancer.site.looks]

@@ -7,14 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import click
-from rich.console import Group, RenderableType
-from rich.table import Table
+from rich.console import RenderableType
 from rich.text import Text
 
 from daemons.cli.commands.snapshot_replay import Tell, other_options, progress_option
 from daemons.cli.history_options import check_span, history_options, span_options
 from daemons.cli.numbers import Whole
 from daemons.cli.output import emit, output_option
+from daemons.cli.tables import Fitted, stacked
 from daemons.config.controller import ControllerConfig
 from daemons.decision.overrides import alteration
 from daemons.service.settings_from_config import settings_of
@@ -37,10 +37,10 @@ from sim_backend.history.values import Log
     "--settings",
     "settings_file",
     type=click.Path(path_type=Path),
-    help="A controller's configuration for what snapshots do not say; its defaults if not given.",
+    help="Configuration of a controller, for values that snapshots do not have.  [default: its defaults]",
 )
 @other_options
-@click.option("--seed", type=Whole(0), default=0, show_default=True, help="Of the times that nodes take.")
+@click.option("--seed", type=Whole(0), default=0, show_default=True, help="Seed of the durations of node operations.")
 @progress_option
 @output_option
 def what_if(
@@ -54,10 +54,14 @@ def what_if(
     seed: int,
     tell: Tell,
 ) -> None:
-    """Simulate a recorded span with the real controller: once as it was, once with another policy or value.
+    """Simulate a recorded span with the real controller: as it was, and with another policy or value.
 
-    What was measured, the simulation of it and the simulation of the change stand side by side. A simulation is a
-    model: how far it is from what was measured is told first.
+    The measured figures, their simulation and the simulation of the change are compared. The difference between the
+    first two shows how accurate the simulation is.
+
+    \b
+    Example:
+      trimtab sim what-if --from 2026-11-01T00:00:00Z --to 2026-11-02T00:00:00Z --placement edf
     """
     check_span(from_s, to_s)
     begun_s = perf_s()
@@ -107,19 +111,16 @@ def _for_people(shown: Mapping[str, Any]) -> RenderableType:
     parts: list[RenderableType] = [
         Text(f"{span}: {about['nodes']} nodes, {about['jobs']} jobs, {about['web_apps']} web applications")
     ]
-    table = Table("", "measured", "simulated", "off by", *(("changed", "change") if changed else ()))
-    for name in FIGURES:
-        table.add_row(*_row(name, shown))
-    parts.append(table)
+    heads = ("figure", "measured", "simulated", "off by", *(("changed", "change") if changed else ()))
+    parts.append(Fitted("", heads, [_row(name, shown) for name in FIGURES], (), heads[1:]))
     kinds = sorted({kind for side in _sides(shown) for kind in side["actions_by_kind"]})
-    actions = Table("actions", "measured", "simulated", *(("changed",) if changed else ()))
-    for kind in kinds:
-        actions.add_row(kind, *(f"{side['actions_by_kind'].get(kind, 0)}" for side in _sides(shown)))
-    parts.append(actions)
+    heads = ("actions", "measured", "simulated", *(("changed",) if changed else ()))
+    rows = [[kind, *(f"{side['actions_by_kind'].get(kind, 0)}" for side in _sides(shown))] for kind in kinds]
+    parts.append(Fitted("", heads, rows, (), heads[1:]))
     parts += [Text(f"not in the simulation: {name} ({what})") for name, what in shown["not_reproduced"].items()]
     for run in (shown["baseline"], changed):
         parts += [Text(f"refused: {count} x {why}") for why, count in (run["refused"] if run else {}).items()]
-    return Group(*parts)
+    return stacked(*parts)
 
 
 def _sides(shown: Mapping[str, Any]) -> list[dict[str, Any]]:

@@ -47,11 +47,11 @@ class AdmissionSubject:
             yield Case(_standing(rng, "request"), standing, (_pool(rng, "servers"), _pool(rng, "memory")))
 
     def admit(self, case: Case, memory: Any = None) -> Verdict:
-        """One verdict; anything it raises is a broken contract."""
+        """Return one verdict. Raise ContractViolation if the policy raises anything."""
         return self.ask(case, memory)[0]
 
     def ask(self, case: Case, memory: Any = None) -> tuple[Verdict, Any]:
-        """The verdict, and what it remembers."""
+        """Return one verdict and the policy's new memory. Raise ContractViolation if the policy raises anything."""
         try:
             return self.policy.admit(case.request, case.standing, case.pools, _NOW_S, {}, memory)
         except Exception as error:
@@ -108,7 +108,8 @@ def _pool(rng: np.random.Generator, resource: str) -> Pool:
 
 
 def check_declarations(subject: AdmissionSubject) -> None:
-    """It has a name, takes no parameters, and refuses those that it does not know and promises of 1."""
+    """Check that the policy has a name, takes no parameters, and refuses unknown parameters and a service probability
+    of 1."""
     policy = subject.policy
     subject.expect(isinstance(policy.name, str) and policy.name != "", "it has no name")
     for params, refused in (
@@ -125,8 +126,8 @@ def check_declarations(subject: AdmissionSubject) -> None:
 
 
 def check_same_again(subject: AdmissionSubject) -> None:
-    """The same verdict for the same case, whatever it remembers and was asked in between; nothing that it was given is
-    changed."""
+    """Check that the verdict depends on the case alone, not on the policy's memory or on earlier requests, and that the
+    policy does not change its arguments."""
     cases = list(subject.cases())
     before = [repr(case) for case in cases]
     first, memory = [], None
@@ -142,8 +143,8 @@ def check_same_again(subject: AdmissionSubject) -> None:
 
 
 def check_verdicts(subject: AdmissionSubject) -> None:
-    """An offer where something fits, a first start only where not all does, figures that add up, within the pool when
-    the request is admitted and was asked for in its slot."""
+    """Check that a verdict has an offer exactly when its outcome is OFFERED. An admitted request has no first start and
+    fits in the pool; the figures add up."""
     for case in subject.cases():
         verdict = subject.admit(case)
         offered = verdict.outcome is AdmissionOutcome.OFFERED
@@ -163,8 +164,8 @@ def check_verdicts(subject: AdmissionSubject) -> None:
 
 
 def check_promises(subject: AdmissionSubject) -> None:
-    """What is admitted breaks no promise that held: with it among what stands, nothing is needed beyond a pool where
-    that was not so before."""
+    """Check that an admitted request breaks no promise that held before. With the request among the standing
+    reservations, demand exceeds a pool only where it did without it."""
     for case in subject.cases():
         verdict = subject.admit(case)
         if verdict.outcome is not AdmissionOutcome.ADMITTED:
@@ -177,7 +178,7 @@ def check_promises(subject: AdmissionSubject) -> None:
 
 
 def check_offers(subject: AdmissionSubject) -> None:
-    """What is offered is admitted when asked for, and one unit more of a resource that was cut is not."""
+    """Check that an offer is admitted when requested, and that one more unit of a reduced resource is not."""
     for case in subject.cases():
         offer = subject.admit(case).offer
         if offer is None:
@@ -198,7 +199,8 @@ def check_offers(subject: AdmissionSubject) -> None:
 
 
 def check_first_starts(subject: AdmissionSubject) -> None:
-    """At the first start all of it fits, and at no sooner one, tried from the request on and up to the first start."""
+    """Check that the whole request fits at its first start and at no earlier start. Tries the first and last few
+    moments between the requested start and the first start."""
     for case in subject.cases():
         verdict = subject.admit(case)
         if verdict.reason is not AdmissionReason.POOL_TOO_SMALL:
@@ -217,7 +219,7 @@ def check_first_starts(subject: AdmissionSubject) -> None:
 
 
 def check_best_effort(subject: AdmissionSubject) -> None:
-    """What reserves nothing is admitted, even where there is nothing."""
+    """Check that a request that reserves nothing is admitted, even without any pool."""
     for case in subject.cases():
         reservation = replace(case.request.reservation, shares=(), start_s=0.0, end_s=None)
         demands = tuple(replace(demand, layers=()) for demand in reservation.demands)
@@ -227,7 +229,7 @@ def check_best_effort(subject: AdmissionSubject) -> None:
 
 
 def _moments(case: Case) -> list[float]:
-    """When reservations and pools change, from now on."""
+    """Return the times from now on at which reservations or pools change."""
     edges = {_NOW_S, *(step.from_s for pool in case.pools for step in pool.steps)}
     for one in (*case.standing, case.request):
         edges.update((one.reservation.start_s, one.reservation.end_s or _NOW_S))
@@ -237,8 +239,8 @@ def _moments(case: Case) -> list[float]:
 def _short(
     subject: AdmissionSubject, standing: tuple[Standing, ...], case: Case, at_s: float
 ) -> set[tuple[str, float]]:
-    """Where more is needed than there is until the next change, for a week at most: resource, and hours by when they
-    begin, absolute seconds."""
+    """Return the hours in which demand exceeds a pool, from `at_s` to the next change but for at most a week. Each is a
+    pair of resource and start of the hour in absolute seconds."""
     (grid, figures), _ = subject.policy.figures(standing, case.pools, at_s, {}, None)
     until_s = min((after for after in _moments(case) if after > at_s), default=at_s + 8 * _DAY_S)
     week = 7 * _DAY_S
@@ -277,7 +279,7 @@ def _promised(reservation: Reservation, row: int) -> int:
 
 
 def _moved(case: Case, start_s: float) -> Case:
-    """The request with another start, as long as it was to last from now on."""
+    """Return the case with another start for the request; the remaining duration stays the same."""
     reservation = case.request.reservation
     begins_s = max(_NOW_S, reservation.start_s)
     end_s = None if reservation.end_s is None else start_s + (reservation.end_s - begins_s)

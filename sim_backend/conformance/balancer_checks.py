@@ -30,7 +30,7 @@ class BalancerHarness:
     dressed: Callable[[Balance], Balance] | None = None
 
     def ask(self, app: str, *backends: Backend) -> Balanced:
-        """Set the backends of an application, whatever comes of it."""
+        """Set the backends of an application and return the answer, which may be a failure."""
         order = Balance(app, backends)
         return self.balancer.set_backends(self.dressed(order) if self.dressed is not None else order)
 
@@ -51,20 +51,20 @@ class BalancerHarness:
 
 
 def check_it_has_a_name(harness: BalancerHarness) -> None:
-    """The one that it is registered under."""
+    """Check that the driver has the name under which it is registered."""
     name = harness.balancer.name
     _must(bool(name) and isinstance(name, str), "a driver without a name")
 
 
 def check_these_and_no_others(harness: BalancerHarness) -> None:
-    """Each call says all: who is not named any more is not served any more."""
+    """Check that each call replaces the whole list: an instance that is not named gets no more requests."""
     for backends in ((A,), (A, B, C), (B,), (), (C, A)):
         harness.tell("shop", *backends)
         harness.served_by("shop", *backends)
 
 
 def check_twice_is_as_good_as_once(harness: BalancerHarness) -> None:
-    """A controller that has died half-way, or a new one, tells the same again."""
+    """Check that repeating a call changes nothing, as when a controller restarts half-way or a new one takes over."""
     for _ in range(3):
         harness.tell("shop", A, B)
         harness.served_by("shop", A, B)
@@ -78,7 +78,8 @@ def check_an_instance_that_moves_is_kept(harness: BalancerHarness) -> None:
 
 
 def check_what_is_drained_gets_nothing_new(harness: BalancerHarness) -> None:
-    """It is answered for as drained sooner or later, or never; asking again changes nothing."""
+    """Check that a draining instance gets no new requests, also when the call is repeated. The driver may report it as
+    drained at any time or never."""
     harness.tell("shop", A, B)
     for _ in range(3):
         harness.tell("shop", A, Backend(B.vm, B.node, True))
@@ -88,14 +89,15 @@ def check_what_is_drained_gets_nothing_new(harness: BalancerHarness) -> None:
 
 
 def check_what_was_drained_can_serve_again(harness: BalancerHarness) -> None:
-    """Taken back before it was stopped, or started anew under the same name."""
+    """Check that an instance can serve again after draining, because its stop was cancelled or it restarted under the
+    same name."""
     harness.tell("shop", A, Backend(B.vm, B.node, True))
     harness.tell("shop", A, B)
     harness.served_by("shop", A, B)
 
 
 def check_applications_are_apart(harness: BalancerHarness) -> None:
-    """What is told of one changes nothing of another."""
+    """Check that updates to one application do not change another."""
     other = Backend("wiki#0", "n1")
     harness.tell("shop", A, B)
     harness.tell("wiki", other)

@@ -41,7 +41,7 @@ REPLY_QUEUE = QueueSpec("reply.operator.ann", (), durable=False, exclusive=True)
 
 
 def check_order_of_one_publisher(harness: BusHarness) -> None:
-    """Messages of one publisher to one queue arrive in the order of publishing."""
+    """Check that one publisher's messages to one queue arrive in the order of publishing."""
     publisher, agent = _actions(harness)
     bodies = [b"%d" % i for i in range(60)]
     _send(publisher, *bodies)
@@ -49,7 +49,7 @@ def check_order_of_one_publisher(harness: BusHarness) -> None:
 
 
 def check_order_of_each_publisher(harness: BusHarness) -> None:
-    """With two publishers, the order of each is kept."""
+    """Check that the order of each of two publishers is kept."""
     publisher, agent = _actions(harness)
     other = harness.connect("controller.b")
     for i in range(20):
@@ -61,7 +61,7 @@ def check_order_of_each_publisher(harness: BusHarness) -> None:
 
 
 def check_body_arrives_as_sent(harness: BusHarness) -> None:
-    """A body is bytes: none at all, any value, and as many as the limit allows."""
+    """Check that an empty body, a body with all byte values and a body of the maximum size arrive unchanged."""
     publisher, agent = _actions(harness)
     bodies = [b"", bytes(range(256)), b"\xff" * BODY_BYTES_MAX]
     _send(publisher, *bodies)
@@ -70,7 +70,8 @@ def check_body_arrives_as_sent(harness: BusHarness) -> None:
 
 
 def check_unacknowledged_comes_again_after_kill(harness: BusHarness) -> None:
-    """What a dead consumer held comes again, marked, in its old order and before what it had not seen."""
+    """Check that messages held by a consumer that dies are redelivered with the mark, in their order and before
+    messages that it had not received."""
     publisher, agent = _actions(harness, prefetch=3)
     _send(publisher, b"0", b"1", b"2", b"3", b"4")
     first = agent.deliveries(3)
@@ -84,7 +85,7 @@ def check_unacknowledged_comes_again_after_kill(harness: BusHarness) -> None:
 
 
 def check_unacknowledged_comes_again_after_close(harness: BusHarness) -> None:
-    """A clean end returns what was not acknowledged, too."""
+    """Check that unacknowledged messages are also redelivered after a clean close."""
     publisher, agent = _actions(harness)
     _send(publisher, b"0")
     agent.deliveries(1)
@@ -94,7 +95,8 @@ def check_unacknowledged_comes_again_after_close(harness: BusHarness) -> None:
 
 
 def check_acknowledged_is_gone(harness: BusHarness) -> None:
-    """What was acknowledged does not come again, once the broker knows: an acknowledgement is sent, not answered."""
+    """Check that an acknowledged message is not redelivered once the broker has received the acknowledgement, which it
+    does not confirm."""
     publisher, agent = _actions(harness)
     _send(publisher, b"0", b"1")
     agent.bodies(2)
@@ -104,7 +106,7 @@ def check_acknowledged_is_gone(harness: BusHarness) -> None:
 
 
 def check_stale_tag_is_ignored(harness: BusHarness) -> None:
-    """A tag of an earlier connection acknowledges nothing on the next one."""
+    """Check that a tag of an earlier connection acknowledges nothing on the next one."""
     publisher, agent = _actions(harness)
     _send(publisher, b"0")
     (stale,) = agent.deliveries(1)
@@ -119,7 +121,8 @@ def check_stale_tag_is_ignored(harness: BusHarness) -> None:
 
 
 def check_prefetch_bounds_what_is_held(harness: BusHarness) -> None:
-    """A consumer never holds more than `prefetch` deliveries; each acknowledgement makes room for one."""
+    """Check that a consumer never holds more than `prefetch` deliveries, and that each acknowledgement makes room for
+    one."""
     publisher, agent = _actions(harness, prefetch=2)
     _send(publisher, b"0", b"1", b"2", b"3", b"4")
     held = agent.deliveries(2)
@@ -132,7 +135,7 @@ def check_prefetch_bounds_what_is_held(harness: BusHarness) -> None:
 
 
 def check_no_bound_without_acknowledgement(harness: BusHarness) -> None:
-    """A consumer that does not acknowledge gets everything, and nothing of it comes again."""
+    """Check that a consumer without acknowledgements gets every message, and that none is redelivered."""
     publisher, _ = _actions(harness, consume=False)
     agent = _listen(harness, "agent.n1", QUEUE.name, prefetch=1, acknowledged=False)
     _send(publisher, b"0", b"1", b"2")
@@ -142,7 +145,7 @@ def check_no_bound_without_acknowledgement(harness: BusHarness) -> None:
 
 
 def check_consumers_share_a_queue(harness: BusHarness) -> None:
-    """Of two consumers of a queue each message reaches exactly one."""
+    """Check that with two consumers on a queue, each message reaches exactly one."""
     publisher, _ = _actions(harness, consume=False)
     first = _listen(harness, "controller.a", QUEUE.name, prefetch=2)
     second = _listen(harness, "controller.b", QUEUE.name, prefetch=2)
@@ -152,7 +155,7 @@ def check_consumers_share_a_queue(harness: BusHarness) -> None:
 
 
 def check_ttl_drops_what_is_old(harness: BusHarness) -> None:
-    """What has waited longer than the queue's TTL is dropped; what has not is delivered."""
+    """Check that messages older than the queue's TTL are dropped and younger ones are delivered."""
     spec = QueueSpec("brief", ((ACTIONS, "n1"),), durable=False, ttl_s=1.0, exclusive=True)
     owner = _owner(harness, spec)
     _send(owner.bus, b"old")
@@ -163,7 +166,7 @@ def check_ttl_drops_what_is_old(harness: BusHarness) -> None:
 
 
 def check_length_drops_the_oldest(harness: BusHarness) -> None:
-    """A full queue drops its head for what comes."""
+    """Check that a full queue drops its oldest messages to make room for new ones."""
     spec = QueueSpec("short", ((ACTIONS, "n1"),), durable=False, length_max=3, exclusive=True)
     owner = _owner(harness, spec)
     _send(owner.bus, b"0", b"1", b"2", b"3", b"4")
@@ -173,7 +176,8 @@ def check_length_drops_the_oldest(harness: BusHarness) -> None:
 
 
 def check_single_active_consumer(harness: BusHarness) -> None:
-    """Only the first consumer gets anything, however little room it has; when it goes the next takes over all."""
+    """Check that only the first consumer gets messages, even when its prefetch is exhausted, and that the next takes
+    over everything when the first disconnects."""
     first = _owner(harness, CONTROLLER)
     first.bus.consume(CONTROLLER_QUEUE, prefetch=2)
     first.deliveries(0)
@@ -191,7 +195,8 @@ def check_single_active_consumer(harness: BusHarness) -> None:
 
 
 def check_exclusive_queue_goes_with_its_connection(harness: BusHarness) -> None:
-    """Nobody else may use an exclusive queue; once its connection is gone so are the queue and its messages."""
+    """Check that no other connection may use an exclusive queue, and that the queue and its messages disappear with its
+    connection."""
     spec = report_queue("a")
     owner = _owner(harness, spec)
     for name, call in _uses_of(spec):
@@ -221,7 +226,7 @@ def check_declare_again(harness: BusHarness) -> None:
 
 
 def check_unknown_names_are_refused(harness: BusHarness) -> None:
-    """A queue that is not there cannot be consumed, a queue cannot be bound to an exchange that is not there."""
+    """Check that an unknown queue cannot be consumed and that a queue cannot be bound to an unknown exchange."""
     for call in (
         lambda bus: bus.consume("nobody", 1),
         lambda bus: bus.declare(QueueSpec("lost", (("trimtab.nowhere", "key"),))),
@@ -231,7 +236,8 @@ def check_unknown_names_are_refused(harness: BusHarness) -> None:
 
 
 def check_confirms(harness: BusHarness) -> None:
-    """Each publish with an id is answered once, after which the message is in its queue; one without is not."""
+    """Check that each publish with an id is confirmed once, after which the message is in its queue, and that one
+    without an id is not confirmed."""
     publisher, agent = _actions(harness)
     asker = Listener(harness, publisher)
     for i in range(1, 6):
@@ -243,7 +249,7 @@ def check_confirms(harness: BusHarness) -> None:
 
 
 def check_unroutable_is_confirmed(harness: BusHarness) -> None:
-    """A message that no queue is bound for is confirmed and gone."""
+    """Check that a message without a bound queue is confirmed and dropped."""
     publisher, agent = _actions(harness)
     publisher.publish(ACTIONS, "nobody", b"lost", publish_id=1)
     publisher.publish(REPLIES, "nobody", b"lost", publish_id=2)
@@ -253,7 +259,7 @@ def check_unroutable_is_confirmed(harness: BusHarness) -> None:
 
 
 def check_direct_routing(harness: BusHarness) -> None:
-    """A direct exchange needs the very key, and a queue may be bound to two exchanges."""
+    """Check that a direct exchange requires the exact key, and that a queue may be bound to two exchanges."""
     publisher, first = _actions(harness)
     publisher.declare(agent_queue("n2"))
     publisher.declare(CONTROLLER)
@@ -269,7 +275,8 @@ def check_direct_routing(harness: BusHarness) -> None:
 
 
 def check_topic_routing(harness: BusHarness) -> None:
-    """`*` stands for one word, `#` for any number; a message matching twice comes once."""
+    """Check that `*` matches one word and `#` any number of words, and that a message that matches twice is delivered
+    once."""
     keys = ("vm", "vm.started", "vm.started.late", "node.started", "job.vm.started")
     wanted = {
         "exact": (("vm.started",), ["vm.started"]),
@@ -293,7 +300,7 @@ def check_topic_routing(harness: BusHarness) -> None:
 
 
 def check_reports_reach_every_controller(harness: BusHarness) -> None:
-    """Each controller's own queue gets every report."""
+    """Check that each controller's own queue gets every report."""
     controllers = [_owner(harness, report_queue(name), f"controller.{name}") for name in ("a", "b")]
     for controller, name in zip(controllers, ("a", "b"), strict=True):
         controller.bus.consume(report_queue(name).name, 1, acknowledged=False)
@@ -304,7 +311,7 @@ def check_reports_reach_every_controller(harness: BusHarness) -> None:
 
 
 def check_delivery_names_its_sender(harness: BusHarness) -> None:
-    """A delivery says who sent it, under which key, from which queue."""
+    """Check that a delivery names its sender, its routing key and its queue."""
     controller = _owner(harness, CONTROLLER)
     controller.bus.consume(CONTROLLER_QUEUE, 10)
     for user in ("agent.n1", "agent.n2"):
@@ -315,7 +322,7 @@ def check_delivery_names_its_sender(harness: BusHarness) -> None:
 
 
 def check_reply_by_default_exchange(harness: BusHarness) -> None:
-    """An asker's own queue is named in its request, and an answer reaches it by that name."""
+    """Check that a request names its sender's reply queue, and that an answer reaches the sender under that name."""
     controller = _owner(harness, CONTROLLER)
     controller.bus.consume(CONTROLLER_QUEUE, 10)
     operator = _owner(harness, REPLY_QUEUE, "operator.ann")
@@ -329,7 +336,7 @@ def check_reply_by_default_exchange(harness: BusHarness) -> None:
 
 
 def check_dead_letter(harness: BusHarness) -> None:
-    """A dead letter is kept with reason, origin and cut body, and does not come again."""
+    """Check that a dead letter is kept with its reason, origin and truncated body, and is not redelivered."""
     publisher, _ = _actions(harness, consume=False)
     reader = _listen(harness, "controller.b", QUEUE.name)
     bodies = (b"short", b"x" * (DEAD_BODY_BYTES_MAX + 1))
@@ -349,7 +356,7 @@ def check_dead_letter(harness: BusHarness) -> None:
 
 
 def check_dead_letter_makes_room(harness: BusHarness) -> None:
-    """A dead letter counts as acknowledged, also of an agent, of which none is kept."""
+    """Check that a dead letter counts as acknowledged, also for an agent, whose dead letters are not kept."""
     publisher, agent = _actions(harness, prefetch=1)
     _send(publisher, b"0", b"1")
     (first,) = agent.deliveries(1)
@@ -359,7 +366,7 @@ def check_dead_letter_makes_room(harness: BusHarness) -> None:
 
 
 def check_dead_letter_without_acknowledgement(harness: BusHarness) -> None:
-    """A delivery that needs no acknowledgement can be kept as a dead letter, too."""
+    """Check that a delivery that needs no acknowledgement can be kept as a dead letter too."""
     controller = harness.connect("controller.a")
     controller.declare(report_queue("a"))
     controller.consume(report_queue("a").name, 1, acknowledged=False)
@@ -376,7 +383,8 @@ def check_dead_letter_without_acknowledgement(harness: BusHarness) -> None:
 
 
 def check_oversize_is_refused(harness: BusHarness) -> None:
-    """A body above the limit of the publisher's role is refused there; it goes on working."""
+    """Check that a body above the size limit of the publisher's role is refused, and that the publisher can still
+    publish afterwards."""
     publisher, agent = _actions(harness)
     body = b"x" * (BODY_BYTES_MAX + 1)
     expect_refusal("publish of too much", PermanentError, lambda: publisher.publish(ACTIONS, "n1", body, 1))
@@ -387,7 +395,7 @@ def check_oversize_is_refused(harness: BusHarness) -> None:
 
 
 def check_arrival_is_stamped(harness: BusHarness) -> None:
-    """A delivery says when it came, however late it is polled."""
+    """Check that a delivery carries its arrival time, even when it is polled late."""
     controller = _owner(harness, report_queue("a"))
     controller.bus.consume(report_queue("a").name, 1, acknowledged=False)
     begun_s = controller.bus.now_s()
@@ -399,7 +407,8 @@ def check_arrival_is_stamped(harness: BusHarness) -> None:
 
 
 def check_senders_are_served_in_turn(harness: BusHarness) -> None:
-    """Who sends little does not wait behind somebody who sends much; each one's order is kept."""
+    """Check that a sender with few messages does not wait behind one with many, and that each sender's order is
+    kept."""
     controller = _owner(harness, CONTROLLER)
     controller.bus.consume(CONTROLLER_QUEUE, 1000)
     many, few = harness.connect("agent.n1"), harness.connect("agent.n2")
@@ -415,7 +424,8 @@ def check_senders_are_served_in_turn(harness: BusHarness) -> None:
 
 
 def check_nobody_takes_more_than_its_share(harness: BusHarness) -> None:
-    """What is beyond a sender's share is dropped, with a word on who it was; others are heard meanwhile."""
+    """Check that messages beyond a sender's share are dropped and reported with the sender's name, while other senders
+    are served."""
     controller = _owner(harness, CONTROLLER)
     controller.bus.consume(CONTROLLER_QUEUE, 1000)
     user, operator = harness.connect("user.joe"), harness.connect("operator.ann")
@@ -438,7 +448,8 @@ def check_nobody_takes_more_than_its_share(harness: BusHarness) -> None:
 
 
 def check_closed_connection_refuses(harness: BusHarness) -> None:
-    """After `close` everything that sends or receives raises BusUnavailable; closing again is fine."""
+    """Check that after `close` every sending or receiving call raises BusUnavailable, and that a second `close` does
+    nothing."""
     bus, _ = _actions(harness, consume=False)
     bus.close()
     bus.close()
@@ -452,7 +463,7 @@ def check_closed_connection_refuses(harness: BusHarness) -> None:
 
 
 def check_end_is_quiet_for_others(harness: BusHarness) -> None:
-    """The end of one connection, even of the same user, does not touch another."""
+    """Check that the end of a connection does not affect others, even of the same user."""
     publisher, agent = _actions(harness)
     other = _listen(harness, "agent.n1", QUEUE.name)
     harness.kill(other.bus)
@@ -461,7 +472,8 @@ def check_end_is_quiet_for_others(harness: BusHarness) -> None:
 
 
 def check_restart_keeps_what_is_durable(harness: BusHarness) -> None:
-    """A restart loses connections and transient queues, not durable queues, bindings and confirmed messages."""
+    """Check that a restart drops connections and transient queues, but keeps durable queues, bindings and confirmed
+    messages."""
     if not harness.supports_restart:
         return
     publisher, agent = _actions(harness, prefetch=1)
@@ -503,14 +515,14 @@ def _listen(harness: BusHarness, user: str, queue: str, prefetch: int = 100, ack
 
 
 def _owner(harness: BusHarness, spec: QueueSpec, user: str = "controller.a") -> Listener:
-    """A user that has declared a queue."""
+    """Return the connection of a user that has declared a queue."""
     bus = harness.connect(user)
     bus.declare(spec)
     return Listener(harness, bus)
 
 
 def _actions(harness: BusHarness, prefetch: int = 100, consume: bool = True) -> tuple[Bus, Listener]:
-    """A controller and an agent with its queue of actions."""
+    """Return a controller and an agent with its action queue."""
     publisher = harness.connect("controller.a")
     publisher.declare(QUEUE)
     agent = harness.connect("agent.n1")

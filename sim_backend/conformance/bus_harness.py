@@ -31,7 +31,7 @@ class BusHarness(Protocol):
         ...
 
     def connect(self, user: str) -> Bus:
-        """A new connection of a user."""
+        """Return a new connection of a user."""
         ...
 
     def settle(self, seconds: float) -> None:
@@ -47,7 +47,7 @@ class BusHarness(Protocol):
         ...
 
     def dead_letters(self) -> tuple[DeadMessage, ...]:
-        """What is in the dead queue, oldest first."""
+        """Return the messages in the dead queue, oldest first."""
         ...
 
 
@@ -75,7 +75,8 @@ class Listener:
     events: list[BusEvent] = field(default_factory=list)
 
     def deliveries(self, wanted: int) -> list[Delivery]:
-        """The next `wanted` deliveries, not one more; waits for them, then a little for one too many."""
+        """Return the next `wanted` deliveries. Waits for them, then a little longer; raises ContractViolation if there
+        are fewer or more."""
         self._look(lambda: len(self._of(Delivery)) >= wanted)
         got = self._of(Delivery)
         expect(f"number of deliveries to {self.bus.user}", len(got), wanted)
@@ -83,14 +84,14 @@ class Listener:
         return got
 
     def bodies(self, wanted: int) -> list[bytes]:
-        """As `deliveries`, but acknowledges them and gives their bodies."""
+        """Acknowledge the next `wanted` deliveries and return their bodies. Raises as `deliveries`."""
         got = self.deliveries(wanted)
         for delivery in got:
             self.bus.acknowledge(delivery.tag)
         return [delivery.body for delivery in got]
 
     def confirms(self, wanted: int) -> list[Confirm]:
-        """The next `wanted` confirms, not one more."""
+        """Return the next `wanted` confirms. Raises ContractViolation if there are fewer or more."""
         self._look(lambda: len(self._of(Confirm)) >= wanted)
         got = self._of(Confirm)
         expect(f"number of confirms to {self.bus.user}", len(got), wanted)
@@ -104,7 +105,7 @@ class Listener:
                 return
             self.events.extend(self.bus.poll())
             self.harness.settle(LOOK_S)
-        raise ContractViolation(f"{self.bus.user} was never told that its connection is lost")
+        raise ContractViolation(f"{self.bus.user} was never notified that its connection is lost")
 
     def _look(self, enough: Callable[[], bool]) -> None:
         quiet = 0

@@ -40,8 +40,9 @@ _NOT_FOR_ASKERS: tuple[Callable[[Bus], None], ...] = (
 
 
 def check_permissions(harness: BusHarness) -> None:
-    """An agent writes its own reports and results and reads its own queue; an operator asks and reads its answers and
-    events, owners and users of environments ask and read their answers alone."""
+    """Check the permissions of each kind of user. An agent publishes its own reports and results and reads its own
+    queue. An operator sends requests and reads its answers and events. Owners and users of environments send requests
+    and read only their answers."""
     if not harness.enforces_permissions:
         return
     controller = harness.connect("controller.a")

@@ -56,7 +56,7 @@ class WorkRow:
     min_mhz: float = 0.0
     vcpus: int = 1
     instances: int = 1
-    separate: bool = False
+    spread: bool = False
     fixed: bool = False
     submit_s: float = 0.0
     desired_start_s: float = 0.0
@@ -66,7 +66,7 @@ class WorkRow:
     done_mcycles: float = 0.0
     importance: float = 1.0
     revision: int = 1
-    needs: tuple[str, ...] = ()
+    required_labels: tuple[str, ...] = ()
     places: tuple[tuple[int, float], ...] = ()
     stages: tuple[Stage, ...] = ()
     app: int = -1
@@ -90,7 +90,7 @@ def _bools(values: Iterable[bool]) -> NDArray[np.bool_]:
 def snapshot(
     nodes: Sequence[NodeRow], workloads: Sequence[WorkRow], now_s: float = 1000.0, vm_overhead_mib: float = 0.0
 ) -> Snapshot:
-    """The snapshot of these rows; what is free follows from what runs. `cycle_s` is 900."""
+    """Return the snapshot of these rows. Free capacity follows from the running workloads. `cycle_s` is 900."""
     return Snapshot(
         now_s,
         900.0,
@@ -130,7 +130,7 @@ def _node_columns(nodes: Sequence[NodeRow], workloads: Sequence[WorkRow], vm_ove
 
 
 def _stages(row: WorkRow) -> tuple[tuple[float, float, float, float], ...]:
-    """Work, most and least speed, and memory of each stage."""
+    """Return the work, maximum and minimum speed, and memory of each stage."""
     if row.app >= 0:
         return ()
     if not row.stages:
@@ -152,10 +152,10 @@ def _workload_columns(rows: Sequence[WorkRow]) -> WorkloadColumns:
         revision=_ints(row.revision for row in rows),
         vcpus=_ints(row.vcpus for row in rows),
         instances=_ints(row.instances for row in rows),
-        separate=_bools(row.separate for row in rows),
+        spread=_bools(row.spread for row in rows),
         fixed=_bools(row.fixed for row in rows),
         first_instance=_ints(sum(counts[:index]) for index in range(len(rows))),
-        needs=tuple(row.needs for row in rows),
+        required_labels=tuple(row.required_labels for row in rows),
         app=_ints(row.app for row in rows),
         first_stage=_ints(sum(stages[:index]) for index in range(len(rows))),
         stages=_ints(stages),
@@ -166,7 +166,7 @@ def _workload_columns(rows: Sequence[WorkRow]) -> WorkloadColumns:
 
 
 def rows_of(seen: Snapshot) -> tuple[list[NodeRow], list[WorkRow]]:
-    """The rows that a snapshot shows; the inverse of `snapshot` up to rounding."""
+    """Return the rows that a snapshot shows: the inverse of `snapshot`, up to rounding."""
     work, at = seen.workloads, seen.instances
     workloads = []
     for index, name in enumerate(work.names):
@@ -178,10 +178,10 @@ def rows_of(seen: Snapshot) -> tuple[list[NodeRow], list[WorkRow]]:
             state,
             vcpus=work.vcpus.item(index),
             instances=work.instances.item(index),
-            separate=work.separate.item(index),
+            spread=work.spread.item(index),
             fixed=work.fixed.item(index),
             revision=work.revision.item(index),
-            needs=work.needs[index],
+            required_labels=work.required_labels[index],
             places=tuple(zip(at.node[here].tolist(), at.cpu_mhz[here].tolist(), strict=True)),
             stages=_several_stages(seen, work.first_stage.item(index), work.stages.item(index)),
             app=work.app.item(index),
@@ -194,7 +194,7 @@ def rows_of(seen: Snapshot) -> tuple[list[NodeRow], list[WorkRow]]:
 
 
 def _several_stages(seen: Snapshot, first: int, count: int) -> tuple[Stage, ...]:
-    """The stages of a job; () for a job of one, which is what its row says."""
+    """Return the stages of a job; () for a job of one stage, which its row describes."""
     return tuple(_stage_of(seen, row) for row in range(first, first + count)) if count > 1 else ()
 
 
@@ -233,7 +233,7 @@ _AFTER = {ChangeKind.SUSPEND: WorkloadState.SUSPENDED, ChangeKind.STOP: Workload
 
 
 def after(seen: Snapshot, decision: PlacementDecision) -> Snapshot:
-    """The same cluster at the same moment with every change made; a name stands for its first row."""
+    """Return the same cluster at the same moment with every change made. A name refers to its first row."""
     nodes, workloads = rows_of(seen)
     node_of = {row.name: index for index, row in reversed(list(enumerate(nodes)))}
     work_of = {row.name: index for index, row in reversed(list(enumerate(workloads)))}
@@ -249,11 +249,12 @@ def after(seen: Snapshot, decision: PlacementDecision) -> Snapshot:
 
 
 def random_cluster(rng: np.random.Generator, nodes: int | None = None, workloads: int | None = None) -> Snapshot:
-    """A sound cluster: what runs fits where it is. Unless stated 1 to 8 nodes and 0 to 16 workloads.
+    """Return a valid random cluster, in which everything that runs fits where it is. Unless given, it has 1 to 8 nodes
+    and 0 to 16 workloads.
 
-    Some nodes are draining or not schedulable, some have labels or VMs of others; workloads are in every state, some
-    gangs, separate, fixed, with labels, goals past or none, or not to start yet. Numbers are round, so that equal
-    sizes and exact fits are common.
+    Some nodes are draining or not schedulable; some have labels or unmanaged VMs. Workloads are in every state: some
+    are gangs, some spread, fixed or with labels, some have goals in the past or none, some may not start yet. Numbers
+    are round, so that equal sizes and exact fits are common.
     """
     count = int(rng.integers(1, 9)) if nodes is None else nodes
     rows = [_random_node(rng, index) for index in range(count)]
@@ -293,14 +294,14 @@ def _random_job(rng: np.random.Generator, index: int) -> WorkRow:
         min_mhz=float(rng.choice([0.0, 0.0, 500.0])),
         vcpus=int(rng.integers(1, 5)),
         instances=int(rng.choice([1, 1, 1, 2, 3, 6])),
-        separate=bool(rng.random() < 0.3),
+        spread=bool(rng.random() < 0.3),
         fixed=bool(rng.random() < 0.1),
         submit_s=float(rng.integers(0, 1000)),
         desired_start_s=2000.0 if rng.random() < 0.1 else 0.0,
         not_before_s=1500.0 if rng.random() < 0.1 else 0.0,
         goal_s=float(rng.choice([math.inf, 500.0, 4000.0, 5000.0, 9000.0])),
         revision=int(rng.integers(0, 9)),
-        needs=("ssd",) if rng.random() < 0.2 else (),
+        required_labels=("ssd",) if rng.random() < 0.2 else (),
         stays=index % 5 == 2,
     )
 
@@ -308,7 +309,7 @@ def _random_job(rng: np.random.Generator, index: int) -> WorkRow:
 def _settled(
     rng: np.random.Generator, job: WorkRow, nodes: Sequence[NodeRow], free: list[list[float]], overhead_mib: float
 ) -> WorkRow:
-    """The job running (at times suspended) on random nodes with room, as it was if there is none."""
+    """Return the job running (at times suspended) on random nodes with capacity, or unchanged if there is none."""
     places: list[tuple[int, float]] = []
     trial = [list(pair) for pair in free]
     need_mib = job.memory_mib + overhead_mib
@@ -316,9 +317,9 @@ def _settled(
         for node in rng.permutation(len(nodes)).tolist():
             row = nodes[node]
             mhz = min(job.max_mhz, job.vcpus * row.core_mhz, row.cores * row.core_mhz)
-            apart = not job.separate or all(node != there for there, _ in places)
+            apart = not job.spread or all(node != there for there, _ in places)
             fits = trial[node][0] >= mhz >= job.min_mhz and trial[node][1] >= need_mib
-            if fits and apart and set(job.needs) <= set(row.labels):
+            if fits and apart and set(job.required_labels) <= set(row.labels):
                 trial[node] = [trial[node][0] - mhz, trial[node][1] - need_mib]
                 places.append((node, mhz))
                 break
@@ -334,9 +335,9 @@ _PROFILES = ((0.0, 0.0, 0.0, 0.0, 0.0, 0.0), (2.0, 1.0, 3.0, 0.0, 0.0, 0.0), (0.
 
 
 def provisioned(rng: np.random.Generator, seen: Snapshot) -> Snapshot:
-    """The cluster with power, up to three deadline windows and, mostly, prices: nodes in every state, some that must
-    stay, some of little or no use to a window, windows at any decision point or not open yet. Few problems are
-    different, so that their tables are soon all there."""
+    """Return the cluster with power states, up to three deadline windows and, in most cases, prices. Nodes are in every
+    state; some must stay on, some are of little or no use to a window. Windows are at any decision point or not open
+    yet. There are few distinct problems, so that their tables are soon complete."""
     count = len(seen.nodes.names)
     usable = rng.random(count) < 0.8
     power = PowerColumns(

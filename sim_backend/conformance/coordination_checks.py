@@ -43,7 +43,7 @@ class CoordinationSubject:
             yield GroupView(tuple((parties, parties[::-1], parties[:1], parties[1:])[first]))
 
     def decide(self, group: GroupView, moment: Moment) -> GroupSizes:
-        """One decision; anything it raises is a broken contract."""
+        """Return one decision. Raise ContractViolation if the policy raises anything."""
         try:
             return self.policy.decide(group, moment)
         except Exception as error:
@@ -86,7 +86,8 @@ def _web(rng: np.random.Generator, lower: int, upper: int | None) -> Party:
 
 
 def check_declarations(subject: CoordinationSubject) -> None:
-    """It has a name; some bounds suit it, and what it says of the others is text; what comes first lies within them."""
+    """Check that the policy has a name, accepts some bounds and explains in text why it refuses others, and that its
+    firm units lie within the bounds."""
     policy = subject.policy
     subject.expect(isinstance(policy.name, str) and policy.name != "", "it has no name")
     said = [policy.objection(*bounds) for bounds in _BOUNDS]
@@ -99,7 +100,7 @@ def check_declarations(subject: CoordinationSubject) -> None:
 
 
 def check_sizes(subject: CoordinationSubject) -> None:
-    """A whole number of units for each party, none below 0, and a reason that is text."""
+    """Check that the decision has an integer number of units, at least 0, for each party, and a text as its reason."""
     for group in subject.groups():
         for moment in _MOMENTS:
             answer = subject.decide(group, moment)
@@ -110,7 +111,7 @@ def check_sizes(subject: CoordinationSubject) -> None:
 
 
 def check_bounds(subject: CoordinationSubject) -> None:
-    """All sizes together are within the upper bounds together, where every party has one."""
+    """Check that the sum of the sizes does not exceed the sum of the upper bounds, where every party has one."""
     for group in subject.groups():
         uppers = [party.upper for party in group.parties]
         most = sum(upper for upper in uppers if upper is not None)
@@ -120,7 +121,8 @@ def check_bounds(subject: CoordinationSubject) -> None:
 
 
 def check_same_again(subject: CoordinationSubject) -> None:
-    """The same for the same group and moment, whatever it was asked in between, and the group is unchanged."""
+    """Check that the decision depends only on the group and the moment, not on earlier calls, and that the group is
+    unchanged."""
     asked = [(group, moment) for group in subject.groups() for moment in _MOMENTS]
     before = [repr(group) for group, _ in asked]
     first = [subject.decide(group, moment) for group, moment in asked]
@@ -131,7 +133,7 @@ def check_same_again(subject: CoordinationSubject) -> None:
 
 
 def check_order_of_parties(subject: CoordinationSubject) -> None:
-    """Each party has the same size in whichever order they come, and whatever they are called."""
+    """Check that the order and the names of the parties do not affect their sizes."""
     for group in subject.groups():
         turned = GroupView(tuple(replace(party, name=f"other-{party.name}") for party in reversed(group.parties)))
         for moment in _MOMENTS:
@@ -141,8 +143,8 @@ def check_order_of_parties(subject: CoordinationSubject) -> None:
 
 
 def check_settles(subject: CoordinationSubject) -> None:
-    """Once its sizes are as it said, it says the same at the same moment: a controller that starts anew asks again.
-    Not at MANAGE, which is asked once in a lease unit."""
+    """Check that the policy repeats its decision at the same moment once its sizes are in effect, since a restarted
+    controller asks again. MANAGE is excluded: it is asked once per reallocation interval."""
     for group in subject.groups():
         for moment in (Moment.START, Moment.DEMAND, Moment.PROVISION):
             sizes = subject.decide(group, moment).sizes
@@ -152,7 +154,8 @@ def check_settles(subject: CoordinationSubject) -> None:
 
 
 def _resized(party: Party, size: int) -> Party:
-    """With another size: idle units come and go first; jobs whose units are taken wait again."""
+    """Return the party with another size. Idle units are added and removed first; jobs whose units are removed are
+    queued again."""
     idle = party.idle + size - party.owned
     freed = max(0, -idle) if party.workload is WorkloadType.BATCH else 0
     return replace(

@@ -44,8 +44,8 @@ class TypeSubject:
         return self.type.workload is WorkloadType.BATCH
 
     def managed(self) -> Iterator[tuple[ManagerView, Terms]]:
-        """What its manager may see, the same for the same seed: nothing owned or more than the bounds, all of it idle
-        or none, nothing waiting or more than anybody has."""
+        """Yield views for its manager, the same for the same seed: nothing owned or more than the bounds, all of it
+        idle or none, nothing waiting or more than all environments have."""
         rng = np.random.default_rng(self.seed)
         for _ in range(_VIEWS):
             view = _batch_view(rng) if self.batch else _web_view(rng)
@@ -64,21 +64,22 @@ class TypeSubject:
             yield view, self.good_terms[int(rng.integers(len(self.good_terms)))]
 
     def manage(self, view: ManagerView, terms: Terms) -> Asked:
-        """What its manager asks for; anything it raises is a broken contract."""
+        """Return the units that its manager requests. Raise ContractViolation if the type raises anything."""
         try:
             return self.type.manage(view, terms)
         except Exception as error:
             raise ContractViolation(f"{self.type.name}: raises {error!r} for {view} with {terms}") from error
 
     def adjust(self, view: InstancesView, terms: Terms) -> int:
-        """How it adjusts; anything it raises is a broken contract."""
+        """Return its adjustment step. Raise ContractViolation if the type raises anything."""
         try:
             return self.type.adjust(view, terms)
         except Exception as error:
             raise ContractViolation(f"{self.type.name}: raises {error!r} for {view} with {terms}") from error
 
     def refused(self, terms: Terms) -> int:
-        """How many problems it has with terms; anything but `InvalidInput` is a broken contract."""
+        """Return the number of problems that the type finds in the terms. Raise ContractViolation for any error but
+        `InvalidInput`."""
         try:
             self.type.check_terms(terms)
         except InvalidInput as error:
@@ -130,7 +131,7 @@ def _batch_view(rng: np.random.Generator) -> ManagerView:
 
 
 def _waiting(view: ManagerView, waiting: tuple[WaitingJob, ...]) -> ManagerView:
-    """With these jobs, and the party counting them as the controller does."""
+    """Return the view with these jobs waiting, counted in the party as the controller does."""
     queued, biggest = (
         math.ceil(sum(one.units for one in waiting)),
         math.ceil(max((w.units for w in waiting), default=0)),
@@ -149,8 +150,8 @@ def _web_view(rng: np.random.Generator) -> ManagerView:
 
 
 def check_declarations(subject: TypeSubject) -> None:
-    """It has the name of a type, a side, a scheduler that is there and takes its parameters, a distribution, and says
-    in words what its terms are."""
+    """Check that the type has a valid name, a workload type, an installed scheduler that accepts its parameters, a
+    distribution, and a description of each of its terms."""
     kind = subject.type
     try:
         check_name("name", kind.name)
@@ -186,14 +187,14 @@ def check_terms_refused(subject: TypeSubject) -> None:
     for terms in subject.good_terms:
         for count in (1, 2):
             more = dict(terms) | dict.fromkeys(UNKNOWN[:count], 1)
-            subject.expect(subject.refused(more) == count, f"{count} unknown terms are not told one by one", more)
+            subject.expect(subject.refused(more) == count, f"{count} unknown terms are not listed one by one", more)
     for terms in subject.bad_terms:
         subject.expect(subject.refused(terms) > 0, "it takes terms that cannot be used", terms)
 
 
 def check_asks(subject: TypeSubject) -> None:
-    """Its manager asks for a whole number of units, 0 to `UNITS_MAX`, with a reason that is text; of what a batch
-    environment has it gives back idle units alone."""
+    """Check that the manager requests an integer number of units from 0 to `UNITS_MAX`, with a text as its reason, and
+    that a batch environment returns only idle units."""
     for view, terms in subject.managed():
         asked = subject.manage(view, terms)
         whole = type(asked.units) is int and 0 <= asked.units <= UNITS_MAX
@@ -203,7 +204,7 @@ def check_asks(subject: TypeSubject) -> None:
 
 
 def check_steps(subject: TypeSubject) -> None:
-    """One instance more, one less or as many; never away from the numbers between which it may choose."""
+    """Check that the step is -1, 0 or 1 instance, and never leads further outside the range allowed."""
     for view, terms in subject.adjusted():
         step = subject.adjust(view, terms)
         subject.expect(type(step) is int and step in (-1, 0, 1), f"its step is {step!r}", view)
@@ -213,7 +214,8 @@ def check_steps(subject: TypeSubject) -> None:
 
 
 def check_same_again(subject: TypeSubject) -> None:
-    """The same for the same arguments, whatever it was asked in between, and they are unchanged."""
+    """Check that the answer depends only on the arguments, not on earlier calls, and that the arguments are
+    unchanged."""
     asked: list[tuple[Any, Terms]] = [*subject.managed(), *subject.adjusted()]
     before = [(repr(view), deepcopy(dict(terms))) for view, terms in asked]
     first = [_answer(subject, view, terms) for view, terms in asked]
@@ -228,7 +230,8 @@ def _answer(subject: TypeSubject, view: Any, terms: Terms) -> Asked | int:
 
 
 def check_more_waiting(subject: TypeSubject) -> None:
-    """Of a type that declares it: never fewer units for the same environment with one more job waiting."""
+    """Check, for a type that declares it, that one more waiting job never lowers the number of units requested for the
+    same environment."""
     if not (subject.batch and getattr(subject.type, DECLARED, False)):
         return
     rng = np.random.default_rng(subject.seed)

@@ -10,7 +10,7 @@ from sim_backend.conformance.hypervisor_bench import HALF_AND_MORE, OTHER, VM, B
 
 
 def check_frozen_keeps_its_memory(bench: Bench) -> None:
-    """What is frozen makes no room, and can always come back; once it is discarded there is room."""
+    """Check that a frozen VM keeps its memory and can always resume, and that discarding it frees the memory."""
     big_mib = int(bench.inventory.memory_mib * HALF_AND_MORE)
     bench.start(VM, big_mib)
     bench.must(Outcome.OK, ActionKind.SUSPEND, expects=1, generation=1)
@@ -23,7 +23,8 @@ def check_frozen_keeps_its_memory(bench: Bench) -> None:
 
 
 def check_frozen_cannot_move(bench: Bench) -> None:
-    """What is frozen on another node is refused, and so is what is here under another name for this node."""
+    """Check that a VM frozen on another node is refused, and also one that is frozen here but requested from another
+    node's name."""
     bench.must(Outcome.REFUSED, ActionKind.RESUME, expects=1, generation=2, spec=bench.spec(), from_node="elsewhere")
     bench.start()
     bench.must(Outcome.OK, ActionKind.SUSPEND, expects=1, generation=1)
@@ -34,7 +35,7 @@ def check_frozen_cannot_move(bench: Bench) -> None:
 
 
 def check_does_not_migrate(bench: Bench) -> None:
-    """A migration is refused and leaves the VM as it is."""
+    """Check that a migration is refused and leaves the VM unchanged."""
     before = bench.start()
     bench.must(Outcome.REFUSED, ActionKind.MIGRATE, expects=1, generation=1, to_node="elsewhere")
     expect("status", settled(bench.status()), settled(before))

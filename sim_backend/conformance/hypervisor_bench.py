@@ -56,7 +56,7 @@ class HypervisorHarness(Protocol):
         ...
 
     def now_s(self) -> float:
-        """The time to give to the drivers."""
+        """Return the time to pass to the drivers."""
         ...
 
     def wait(self, seconds: float) -> None:
@@ -72,7 +72,7 @@ class HypervisorHarness(Protocol):
         ...
 
     def will_end(self, vm: str, cpu_s: float) -> None:
-        """The guest of this VM, not started yet, is to end itself after this much CPU time."""
+        """Arrange that the guest of this VM, which has not started yet, ends after this much CPU time."""
         ...
 
 
@@ -107,7 +107,7 @@ class Bench:
         return self.harness.peer
 
     def spec(self, vm: str = VM, memory_mib: int = SMALL_MIB, **changes: Any) -> VmSpec:
-        """A small VM's specification."""
+        """Return the specification of a small VM."""
         plain = VmSpec(vm, 1, 1, memory_mib=memory_mib, vcpus=1, cpu_mhz=self.cpu_mhz, template=self.harness.template)
         return replace(plain, **changes)
 
@@ -143,14 +143,14 @@ class Bench:
         return self.status(vm)
 
     def find(self, vm: str = VM, on: Hypervisor | None = None) -> VmStatus | None:
-        """The VM's only status on a node, None when it is not there."""
+        """Return the VM's only status on a node, or None if it is not there."""
         found = [status for status in (on or self.node).vms(self.harness.now_s()) if status.vm == vm]
         if len(found) > 1:
             raise ContractViolation(f"{vm} is listed {len(found)} times")
         return found[0] if found else None
 
     def status(self, vm: str = VM, on: Hypervisor | None = None) -> VmStatus:
-        """The VM's status, which must be there."""
+        """Return the VM's status; the VM must be there."""
         found = self.find(vm, on)
         if found is None:
             raise ContractViolation(f"{vm} is not listed")
@@ -182,12 +182,13 @@ class Bench:
 
 
 def relabelled(status: VmStatus, generation: int, attempt: int, managed: bool = True) -> VmStatus:
-    """The same VM with other metadata."""
+    """Return the same VM with other metadata."""
     return structs.replace(status, generation=generation, attempt=attempt, managed=managed)
 
 
 def settled(status: VmStatus | None) -> VmStatus | None:
-    """A status without its counters, which go on, and without its address, needs and disks, which some have."""
+    """Return a status without its counters, which keep growing, and without address, requirements and disks, which only
+    some have."""
     if status is None:
         return None
     return structs.replace(
@@ -219,7 +220,8 @@ class Check:
     lacks: frozenset[str] = frozenset()
 
     def applies(self, harness: HypervisorHarness) -> bool:
-        """Whether harness and driver have what the check needs, and lack what it says."""
+        """Return whether the harness and the driver have the capabilities that the check needs and lack those that it
+        excludes."""
         has = harness.capabilities | {ability.value for ability in harness.node.inventory().abilities}
         return self.needs <= has and not self.lacks & has
 

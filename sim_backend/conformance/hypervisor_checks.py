@@ -44,14 +44,14 @@ def _check(*needs: str) -> Callable[[Body], Body]:
 
 @_check()
 def check_empty_node(bench: Bench) -> None:
-    """An empty node lists nothing and has nothing to say."""
+    """Check that an empty node lists no VMs and reports no events."""
     expect("VMs", bench.node.vms(bench.harness.now_s()), ())
     expect("events", bench.node.poll(bench.harness.now_s()), ())
 
 
 @_check()
 def check_start_runs(bench: Bench) -> None:
-    """A started VM runs with what its spec says, and the answer shows it."""
+    """Check that a started VM runs with the values of its specification, and that the answer shows them."""
     spec = bench.spec(attempt=3)
     answer = bench.must(Outcome.OK, ActionKind.START, generation=7, spec=spec)
     wanted = VmStatus(VM, VmState.RUNNING, 7, attempt=3, memory_mib=SMALL_MIB, vcpus=1, cpu_mhz=spec.cpu_mhz)
@@ -61,7 +61,7 @@ def check_start_runs(bench: Bench) -> None:
 
 @_check()
 def check_start_paused(bench: Bench) -> None:
-    """A VM may be started paused; UNPAUSE and PAUSE switch, and twice is as good as once."""
+    """Check that a VM can be started paused, that UNPAUSE and PAUSE switch its state, and that both are idempotent."""
     expect("state", bench.start(paused=True).state, VmState.PAUSED)
     for kind, state in ((ActionKind.UNPAUSE, VmState.RUNNING), (ActionKind.PAUSE, VmState.PAUSED)):
         for _ in range(2):
@@ -71,7 +71,8 @@ def check_start_paused(bench: Bench) -> None:
 
 @_check()
 def check_start_again(bench: Bench) -> None:
-    """The same start again is fine and changes nothing; another generation is refused."""
+    """Check that repeating a start succeeds and changes nothing, and that a start with another generation is
+    refused."""
     before = bench.start()
     bench.must(Outcome.OK, ActionKind.START, generation=1, spec=bench.spec())
     bench.must(Outcome.ALREADY_THERE, ActionKind.START, generation=2, spec=bench.spec())
@@ -80,14 +81,15 @@ def check_start_again(bench: Bench) -> None:
 
 @_check()
 def check_start_without_spec(bench: Bench) -> None:
-    """A start that says not what to start is refused, not raised."""
+    """Check that a start without a specification is refused and raises nothing."""
     bench.must(Outcome.REFUSED, ActionKind.START, generation=1)
     expect("VM", bench.find(), None)
 
 
 @_check()
 def check_memory_is_not_overcommitted(bench: Bench) -> None:
-    """What does not fit is NO_ROOM and leaves no trace; what is stopped makes room."""
+    """Check that a VM that does not fit is answered NO_ROOM and leaves no trace, and that stopping a VM frees its
+    memory."""
     big_mib = int(bench.inventory.memory_mib * HALF_AND_MORE)
     bench.must(Outcome.NO_ROOM, ActionKind.START, generation=1, spec=bench.spec(VM, bench.inventory.memory_mib + 1))
     bench.start(VM, big_mib, paused=True)
@@ -99,7 +101,7 @@ def check_memory_is_not_overcommitted(bench: Bench) -> None:
 
 @_check()
 def check_memory_is_held_from_the_begin(bench: Bench) -> None:
-    """Two starts side by side cannot take the same memory."""
+    """Check that two concurrent starts cannot take the same memory."""
     big_mib = int(bench.inventory.memory_mib * HALF_AND_MORE)
     calls = [
         bench.begin(ActionKind.START, vm, generation=1, spec=bench.spec(vm, big_mib), paused=True) for vm in (VM, OTHER)
@@ -109,7 +111,8 @@ def check_memory_is_held_from_the_begin(bench: Bench) -> None:
 
 @_check()
 def check_cpu_ceiling(bench: Bench) -> None:
-    """A VM gets up to vcpus x core_mhz; a larger allotment is refused at start and later, a broken number too."""
+    """Check that a VM gets up to vcpus x core_mhz, and that a larger or an invalid allotment is refused at the start
+    and later."""
     most_mhz = bench.inventory.core_mhz
     for wrong_mhz in (most_mhz * 1.01, float("nan"), -1.0):
         bench.must(Outcome.REFUSED, ActionKind.START, generation=1, spec=bench.spec(cpu_mhz=wrong_mhz))
@@ -123,7 +126,7 @@ def check_cpu_ceiling(bench: Bench) -> None:
 
 @_check()
 def check_stop(bench: Bench) -> None:
-    """A stopped VM is gone; the answer has its last counters; stopping what is gone is fine."""
+    """Check that a stopped VM is gone, that the answer has its last counters, and that stopping it again succeeds."""
     bench.start()
     answer = bench.must(Outcome.OK, ActionKind.STOP, expects=1)
     expect("status", answer.status, None)
@@ -134,7 +137,8 @@ def check_stop(bench: Bench) -> None:
 
 @_check()
 def check_missing_vm(bench: Bench) -> None:
-    """What needs a VM or an image and finds none says so."""
+    """Check that an operation that needs a VM or an image is answered NO_SUCH_VM without one; only DISCARD_IMAGE
+    succeeds."""
     for kind in (ActionKind.PAUSE, ActionKind.UNPAUSE, ActionKind.SUSPEND, ActionKind.SET_CPU):
         bench.must(Outcome.NO_SUCH_VM, kind, expects=1, cpu_mhz=bench.cpu_mhz)
     bench.must(Outcome.NO_SUCH_VM, ActionKind.RESUME, expects=1, generation=2, spec=bench.spec())
@@ -143,7 +147,7 @@ def check_missing_vm(bench: Bench) -> None:
 
 @_check()
 def check_wrong_generation(bench: Bench) -> None:
-    """An action that expects another generation of the VM, or of its image, changes nothing."""
+    """Check that an action that expects another generation of the VM, or of its image, changes nothing."""
     before = bench.start()
     live = (ActionKind.PAUSE, ActionKind.UNPAUSE, ActionKind.SUSPEND, ActionKind.SET_CPU, ActionKind.STOP)
     for kind in live:
@@ -157,7 +161,8 @@ def check_wrong_generation(bench: Bench) -> None:
 
 @_check()
 def check_suspend_and_resume(bench: Bench) -> None:
-    """An image keeps the metadata; the resumed VM has the new generation; both may be asked for again."""
+    """Check that an image keeps the metadata, that the resumed VM has the new generation, and that both operations are
+    idempotent."""
     bench.start(spec=bench.spec(attempt=4))
     for _ in range(2):
         answer = bench.must(Outcome.OK, ActionKind.SUSPEND, expects=1, generation=1)
@@ -174,7 +179,7 @@ def check_suspend_and_resume(bench: Bench) -> None:
 
 @_check()
 def check_resume_paused(bench: Bench) -> None:
-    """A VM may be resumed paused."""
+    """Check that a VM can be resumed paused."""
     bench.start()
     bench.must(Outcome.OK, ActionKind.SUSPEND, expects=1, generation=1)
     bench.must(Outcome.OK, ActionKind.RESUME, expects=1, generation=2, spec=bench.spec(), paused=True)
@@ -183,7 +188,8 @@ def check_resume_paused(bench: Bench) -> None:
 
 @_check(Ability.SAVE)
 def check_image_holds_no_memory(bench: Bench) -> None:
-    """A suspended VM makes room; it cannot come back while that room is taken, and is not lost by trying."""
+    """Check that suspending a VM frees its memory, and that a resume without enough memory fails without losing the
+    VM."""
     big_mib = int(bench.inventory.memory_mib * HALF_AND_MORE)
     bench.start(VM, big_mib, paused=True)
     bench.must(Outcome.OK, ActionKind.SUSPEND, expects=1, generation=1)
@@ -194,7 +200,7 @@ def check_image_holds_no_memory(bench: Bench) -> None:
 
 @_check()
 def check_discard_image(bench: Bench) -> None:
-    """A discarded image is gone, and discarding it again is fine."""
+    """Check that a discarded image is gone, and that discarding it again succeeds."""
     bench.start()
     bench.must(Outcome.OK, ActionKind.SUSPEND, expects=1, generation=1)
     for _ in range(2):
@@ -204,7 +210,7 @@ def check_discard_image(bench: Bench) -> None:
 
 @_check()
 def check_forget_leaves_the_living_alone(bench: Bench) -> None:
-    """Only what ended or crashed is forgotten."""
+    """Check that `forget` removes only VMs that ended or crashed."""
     bench.start()
     bench.start(OTHER)
     bench.must(Outcome.OK, ActionKind.SUSPEND, OTHER, expects=1, generation=1)
@@ -215,7 +221,7 @@ def check_forget_leaves_the_living_alone(bench: Bench) -> None:
 
 @_check()
 def check_abort_of_nothing(bench: Bench) -> None:
-    """With no operation under way an abort does nothing and is not answered."""
+    """Check that an abort without an operation in progress does nothing and gets no answer."""
     before = bench.start()
     bench.node.abort(VM, bench.harness.now_s())
     bench.node.abort("absent#0", bench.harness.now_s())
@@ -236,7 +242,8 @@ def check_different_vms_side_by_side(bench: Bench) -> None:
 
 @_check()
 def check_release_and_adopt(bench: Bench) -> None:
-    """A released VM runs on without being ours, an adopted one is ours again; both may be asked for twice."""
+    """Check that a released VM keeps running unmanaged, that an adopted one is managed again, and that both operations
+    are idempotent."""
     before = bench.start(spec=bench.spec(attempt=2))
     for _ in range(2):
         bench.must(Outcome.OK, ActionKind.RELEASE, expects=1)
@@ -249,7 +256,7 @@ def check_release_and_adopt(bench: Bench) -> None:
 
 @_check()
 def check_what_is_not_ours_is_left_alone(bench: Bench) -> None:
-    """No operation but ADOPT touches a VM that is not ours, and its memory counts."""
+    """Check that no operation but ADOPT touches an unmanaged VM, and that its memory counts."""
     big_mib = int(bench.inventory.memory_mib * HALF_AND_MORE)
     before = relabelled(bench.start(VM, big_mib), 0, 0, managed=False)
     bench.must(Outcome.OK, ActionKind.RELEASE, expects=1)
@@ -262,7 +269,7 @@ def check_what_is_not_ours_is_left_alone(bench: Bench) -> None:
 
 @_check()
 def check_adopt_refuses(bench: Bench) -> None:
-    """What is not there or is ours already is not adopted."""
+    """Check that a missing or already managed VM is not adopted."""
     bench.must(Outcome.NO_SUCH_VM, ActionKind.ADOPT, generation=1, spec=bench.spec())
     before = bench.start()
     bench.must(Outcome.ALREADY_THERE, ActionKind.ADOPT, generation=2, spec=bench.spec(generation=2))
@@ -275,7 +282,7 @@ def check_adopt_refuses(bench: Bench) -> None:
 
 @_check("slow")
 def check_busy(bench: Bench) -> None:
-    """One operation on one VM at a time; meanwhile it is listed as busy and is not executing."""
+    """Check that a VM has one operation at a time, and that meanwhile it is listed as busy and does not execute."""
     call = bench.begin(ActionKind.START, generation=1, spec=bench.spec())
     status = bench.status()
     expect("state and busy", (status.state, status.busy), (VmState.INCOMING, "start"))
@@ -290,7 +297,7 @@ def check_busy(bench: Bench) -> None:
 
 @_check("slow")
 def check_abort(bench: Bench) -> None:
-    """An aborted operation is answered TIMED_OUT and leaves the VM as it was."""
+    """Check that an aborted operation is answered TIMED_OUT and leaves the VM as it was."""
     call = bench.begin(ActionKind.START, generation=1, spec=bench.spec())
     bench.node.abort(VM, bench.harness.now_s())
     expect("outcome", bench.answer(call).outcome, Outcome.TIMED_OUT)
@@ -307,7 +314,8 @@ SAID = {"refuse": Outcome.REFUSED, "fail-half-way": Outcome.FAILED, "hang": Outc
 
 
 def _fail(bench: Bench, how: str, kind: ActionKind, **fields: Any) -> None:
-    """An operation fails as scripted, the VM is as it was, and the same operation can then succeed."""
+    """Make an operation fail as scripted; check that the VM is as before and not busy, so that the operation can be
+    retried."""
     before = bench.find()
     bench.harness.fail_next(kind, how)
     call = bench.begin(kind, **fields)
@@ -347,7 +355,8 @@ def _to_peer(bench: Bench) -> dict[str, Any]:
 
 @_check("migration")
 def check_migrate(bench: Bench) -> None:
-    """A migrated VM is gone here and runs there with its metadata; the target says that it arrived."""
+    """Check that a migrated VM is gone from the source and runs on the target with its metadata, and that the target
+    reports its arrival."""
     before = bench.start(spec=bench.spec(attempt=2))
     answer = bench.must(Outcome.OK, ActionKind.MIGRATE, **_to_peer(bench))
     expect(
@@ -362,7 +371,7 @@ def check_migrate(bench: Bench) -> None:
 
 @_check("migration")
 def check_migrate_paused(bench: Bench) -> None:
-    """A paused VM stays paused on its way."""
+    """Check that a paused VM stays paused during a migration."""
     bench.start(paused=True)
     bench.must(Outcome.OK, ActionKind.MIGRATE, **_to_peer(bench))
     expect("there", bench.status(on=bench.peer).state, VmState.PAUSED)
@@ -370,7 +379,7 @@ def check_migrate_paused(bench: Bench) -> None:
 
 @_check("migration")
 def check_migrate_refused(bench: Bench) -> None:
-    """A target that is unknown, full, or has the VM's name taken leaves the VM where it is."""
+    """Check that a target that is unknown, full, or has a VM of this name leaves the VM where it is."""
     big_mib = int(bench.inventory.memory_mib * HALF_AND_MORE)
     bench.must(Outcome.NO_SUCH_VM, ActionKind.MIGRATE, **_to_peer(bench))
     before = bench.start(VM, big_mib)
@@ -384,7 +393,7 @@ def check_migrate_refused(bench: Bench) -> None:
 
 @_check("migration", "scripts")
 def check_failed_migration_leaves_nothing(bench: Bench) -> None:
-    """A migration that fails leaves nothing on the target, and its memory there is free again."""
+    """Check that a failed migration leaves nothing on the target, and that its memory there is free again."""
     bench.start(VM, int(bench.inventory.memory_mib * HALF_AND_MORE))
     for how in SAID:
         _fail(bench, how, ActionKind.MIGRATE, **_to_peer(bench))
@@ -393,8 +402,9 @@ def check_failed_migration_leaves_nothing(bench: Bench) -> None:
 
 
 @_check("migration", "slow")
-def check_migration_under_way(bench: Bench) -> None:
-    """The VM goes on here and is INCOMING there, busy on both ends."""
+def check_migration_in_progress(bench: Bench) -> None:
+    """Check that during a migration the VM keeps running on the source, is INCOMING on the target, and is busy on
+    both."""
     bench.start()
     call = bench.begin(ActionKind.MIGRATE, **_to_peer(bench))
     here, there = bench.status(), bench.status(on=bench.peer)
@@ -406,7 +416,7 @@ def check_migration_under_way(bench: Bench) -> None:
 
 @_check("migration")
 def check_resume_elsewhere(bench: Bench) -> None:
-    """An image can be resumed on another node; it stays where it lies until it is discarded."""
+    """Check that an image can be resumed on another node, and stays on its node until it is discarded."""
     bench.start(spec=bench.spec(attempt=2))
     bench.must(Outcome.OK, ActionKind.SUSPEND, expects=1, generation=1)
     here = bench.inventory.name
@@ -427,7 +437,7 @@ def check_resume_elsewhere(bench: Bench) -> None:
 
 @_check("ends")
 def check_guest_ends(bench: Bench) -> None:
-    """A guest that ends is reported with its counters, holds no memory, and stays listed until forgotten."""
+    """Check that a guest that ends is reported with its counters, holds no memory, and stays listed until `forget`."""
     big_mib = int(bench.inventory.memory_mib * HALF_AND_MORE)
     bench.harness.will_end(VM, 0.5)
     bench.start(VM, big_mib)
@@ -456,7 +466,7 @@ def check_stop_of_ended(bench: Bench) -> None:
 
 @_check("cpu", "ends")
 def check_cpu_time(bench: Bench) -> None:
-    """CPU time counts while the VM executes, and only then."""
+    """Check that CPU time is counted while the VM executes, and only then."""
     bench.harness.will_end(VM, 1e6)
     bench.start(paused=True)
     bench.harness.wait(3.0)

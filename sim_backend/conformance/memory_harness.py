@@ -22,7 +22,7 @@ class MemoryHarness:
         self.broker = MemoryBroker(1000.0, faults, permissions)
 
     def connect(self, user: str) -> Bus:
-        """A connection to the broker."""
+        """Return a connection to the broker."""
         return self.broker.connect(user)
 
     def settle(self, seconds: float) -> None:
@@ -40,5 +40,5 @@ class MemoryHarness:
         self.broker.restart()
 
     def dead_letters(self) -> tuple[DeadMessage, ...]:
-        """What the dead queue holds."""
+        """Return the messages in the dead queue."""
         return self.broker.dead_letters()

@@ -50,7 +50,7 @@ class Subject:
                 yield provisioned(rng, seen)
 
     def decide(self, seen: Snapshot, state: Any = None) -> tuple[Any, Any]:
-        """One decision; anything it raises is a broken contract."""
+        """Return one decision and the policy's new state. Raise ContractViolation if the policy raises anything."""
         given = (self.table_cache,) if self.table_cache is not None else ()
         try:
             decided: tuple[Any, Any] = self.policy.decide(seen, state, self.params, *given)
@@ -81,14 +81,14 @@ def _frozen(seen: Snapshot) -> bool:
 
 
 def _said(decision: Any) -> Any:
-    """A decision as values that compare by content."""
+    """Return a decision as values that compare by equality."""
     if isinstance(decision, PlacementDecision):
         return replace(decision, changes=tuple(decision.changes), refusals=tuple(decision.refusals))
     return decision
 
 
 def check_declarations(subject: Subject) -> None:
-    """It has a name, says what data it needs and whether events make it act."""
+    """Check that the policy has a name and declares its data needs and whether events trigger it."""
     policy = subject.policy
     seen = snapshot([], [])
     subject.expect(isinstance(policy.name, str) and policy.name != "", "it has no name", seen)
@@ -101,7 +101,7 @@ def check_declarations(subject: Subject) -> None:
 
 
 def check_input_unchanged(subject: Subject) -> None:
-    """The snapshot is the same afterwards, and still read-only."""
+    """Check that the policy leaves the snapshot unchanged and read-only."""
     for seen in subject.clusters():
         before = _contents(seen)
         _said(subject.decide(seen)[0])
@@ -110,7 +110,7 @@ def check_input_unchanged(subject: Subject) -> None:
 
 
 def check_same_again(subject: Subject) -> None:
-    """The same arguments give the same decision and state, from an equal copy of the snapshot too."""
+    """Check that the same arguments give the same decision and state, also with an equal copy of the snapshot."""
     for seen in subject.clusters():
         first, state = subject.decide(seen)
         windows = tuple(_copied(window) for window in seen.windows)
@@ -127,7 +127,8 @@ def _copied(columns: Any) -> Any:
 
 
 def check_state_survives(subject: Subject) -> None:
-    """The state comes back from msgpack as good as new: the next decision is the same, and the state is unchanged."""
+    """Check that the state survives a round trip through msgpack, so that the next decision is the same, and that the
+    policy does not change the state that it is given."""
     for seen in subject.clusters():
         _, state = subject.decide(seen)
         try:
@@ -141,7 +142,8 @@ def check_state_survives(subject: Subject) -> None:
 
 
 def check_decisions(subject: Subject) -> None:
-    """`verify` finds nothing wrong with any decision, nor with the one that follows on what it made."""
+    """Check that `verify` finds no problem in any decision, nor in the decisions that follow once it has been
+    applied."""
     for seen in subject.clusters():
         state, now = None, seen
         for _ in range(3):
@@ -152,7 +154,7 @@ def check_decisions(subject: Subject) -> None:
 
 
 def check_bad_profiles_alone(subject: Subject) -> None:
-    """A workload with a number that is not finite or out of range is refused; all others are placed."""
+    """Check that a workload with a non-finite or out-of-range number is refused and all others are placed."""
     bad: dict[str, tuple[Any, ...]] = {
         "memory_mib": (_NAN, _INF, -1.0),
         "max_mhz": (_NAN, _INF, -1.0, 0.0),
@@ -173,16 +175,17 @@ def check_bad_profiles_alone(subject: Subject) -> None:
 
 
 def check_impossible_alone(subject: Subject) -> None:
-    """A workload that fits nowhere is refused; all others are placed."""
+    """Check that a workload that fits nowhere is refused and all others are placed."""
     _expect_alone(subject, WorkRow("bad", memory_mib=1e9))
     _expect_alone(subject, WorkRow("bad", min_mhz=1e9, max_mhz=1e9, vcpus=64))
-    _expect_alone(subject, WorkRow("bad", needs=("a label that no node has",)))
-    _expect_alone(subject, WorkRow("bad", instances=4, separate=True))
+    _expect_alone(subject, WorkRow("bad", required_labels=("a label that no node has",)))
+    _expect_alone(subject, WorkRow("bad", instances=4, spread=True))
     _expect_alone(subject, WorkRow("bad", instances=60_000))
 
 
 def _expect_alone(subject: Subject, bad: WorkRow) -> None:
-    """Among jobs that all fit, at any place in the order, only `bad` is refused, and nothing else is changed."""
+    """Check that among jobs that all fit, only `bad` is refused, at any place in the order, and nothing else is
+    changed."""
     nodes = [NodeRow("n0", cores=16, memory_mib=64_000.0), NodeRow("n1", cores=16, memory_mib=64_000.0)]
     good = [WorkRow(f"g{i}", goal_s=5000.0 + i, submit_s=float(i), instances=1 + i % 2) for i in range(12)]
     running = WorkRow("r", WorkloadState.RUNNING, goal_s=9000.0, places=((0, 1000.0),))
@@ -198,7 +201,7 @@ def _expect_alone(subject: Subject, bad: WorkRow) -> None:
 
 
 def check_bad_nodes_alone(subject: Subject) -> None:
-    """Nodes without capacity, or with numbers that are not finite, take nothing; the others are used."""
+    """Check that nodes without capacity, or with non-finite numbers, get no workload and the others are used."""
     good = NodeRow("good", cores=16, memory_mib=64_000.0)
     jobs = [WorkRow(f"g{i}", memory_mib=0.0 if i % 2 else 1000.0, goal_s=5000.0) for i in range(6)]
     bad = (
@@ -220,7 +223,8 @@ def check_bad_nodes_alone(subject: Subject) -> None:
 
 
 def check_names_repeated(subject: Subject) -> None:
-    """A name that comes twice, of nodes or workloads, stands for its first row; nothing is given away twice."""
+    """Check that a repeated name of nodes or workloads refers to its first row, and that no capacity is allotted
+    twice."""
     nodes = [NodeRow("n", cores=2), NodeRow("n", cores=2), NodeRow("m", cores=1)]
     running = WorkRow("j", WorkloadState.RUNNING, goal_s=9000.0, places=((0, 1000.0),))
     waiting = [WorkRow("j", goal_s=5000.0), WorkRow("k", goal_s=6000.0), WorkRow("k", goal_s=6000.0), WorkRow("i")]
@@ -233,7 +237,7 @@ def check_names_repeated(subject: Subject) -> None:
 
 
 def check_past_goals(subject: Subject) -> None:
-    """A goal that has passed is no reason to refuse: with room for all, all are started."""
+    """Check that a workload is not refused because its goal has passed: with capacity for all, all are started."""
     jobs = [WorkRow(f"j{i}", goal_s=goal_s) for i, goal_s in enumerate((0.0, -5.0, 999.0, 1000.0, _INF))]
     seen = snapshot([NodeRow("n0", cores=8)], jobs)
     decision, _ = subject.decide(seen)
@@ -250,7 +254,7 @@ def check_settles(subject: Subject) -> None:
 
 
 def check_none_stopped(subject: Subject) -> None:
-    """What runs goes on running."""
+    """Check that no running workload is suspended."""
     for seen in subject.clusters():
         decision, _ = subject.decide(seen)
         stopped = [change.workload for change in decision.changes if change.kind is ChangeKind.SUSPEND]
@@ -258,8 +262,8 @@ def check_none_stopped(subject: Subject) -> None:
 
 
 def check_sizes(subject: Subject) -> None:
-    """`verify_provisioning` finds nothing wrong with any decision, nor with those at the decision points that follow;
-    without nodes none is in service."""
+    """Check that `verify_provisioning` finds no problem in any decision, nor in those at the next decision points, and
+    that no node is in service where there are none."""
     for seen in subject.clusters():
         state, now = None, seen
         for _ in range(3):
@@ -270,7 +274,7 @@ def check_sizes(subject: Subject) -> None:
 
 
 def _next(seen: Snapshot, in_service: Sequence[str]) -> Snapshot:
-    """One decision point later; the nodes that were named are wanted."""
+    """Return the snapshot one decision point later, in which the named nodes are wanted."""
     wanted = frozenset(in_service)
     power = seen.power and replace(
         seen.power, wanted=np.array([name in wanted for name in seen.nodes.names], dtype=bool)
@@ -308,7 +312,7 @@ def check_bad_windows(subject: Subject) -> None:
 
 
 def check_more_jobs(subject: Subject) -> None:
-    """More jobs never make a window want fewer nodes."""
+    """Check that more jobs never lower the number of nodes that a window wants."""
     rng = np.random.default_rng(subject.seed)
     for seen in (provisioned(rng, random_cluster(rng)) for _ in range(subject.random)):
         before = [0] * len(seen.windows)

@@ -20,8 +20,11 @@ MACS = ("02:00:00:00:00:01", "02:00:00:00:00:02")
 
 @dataclass(frozen=True, slots=True)
 class PowerHarness:
-    """A driver and nodes to try it on. `node` is one that it can reach, `unreachable` one for which its operations
-    fail ("": it cannot tell); `done(operation, node)` whether an operation has come about, as far as that shows."""
+    """A driver and the nodes to test it on.
+
+    `node` is reachable. The operations fail for `unreachable` ("" if the driver cannot detect failures).
+    `done(operation, node)` returns whether an operation has completed, as far as that can be observed.
+    """
 
     driver: PowerDriver
     node: str = "n1"
@@ -35,7 +38,7 @@ class PowerHarness:
 
 
 def check_name_and_operations(harness: PowerHarness) -> None:
-    """A driver has a name, and says once what it does."""
+    """Check that the driver has a name and always declares the same operations."""
     driver = harness.driver
     _must(bool(driver.name) and isinstance(driver.name, str), "a driver without a name")
     _must(isinstance(driver.does, frozenset), "`does` is not a frozenset")
@@ -44,7 +47,7 @@ def check_name_and_operations(harness: PowerHarness) -> None:
 
 
 def check_what_it_does_is_done(harness: PowerHarness) -> None:
-    """Each operation answers ok and has come about, or is under way."""
+    """Check that each operation answers ok and is done or in progress."""
     for operation in _in_order(harness):
         answer = harness.operate(operation)
         _must(answer.ok, f"{operation}: {answer.detail}")
@@ -52,7 +55,7 @@ def check_what_it_does_is_done(harness: PowerHarness) -> None:
 
 
 def check_twice_is_as_good_as_once(harness: PowerHarness) -> None:
-    """A controller that has died half-way asks again."""
+    """Check that each operation can be repeated, as when a controller restarts half-way."""
     for operation in _in_order(harness):
         for _ in range(3):
             _must(harness.operate(operation).ok, f"{operation}, again")
@@ -72,7 +75,8 @@ def check_what_it_does_not_do_is_a_contract_violation(harness: PowerHarness) -> 
 
 
 def check_a_failure_is_told(harness: PowerHarness) -> None:
-    """An operation that cannot be done is not ok, with a reason; or TransientError when it could not be tried."""
+    """Check that an operation that cannot be done is answered not ok with a reason, or raises TransientError when it
+    could not be tried."""
     if not harness.unreachable:
         return
     for operation in _in_order(harness):
@@ -93,14 +97,15 @@ def check_details_are_short_text(harness: PowerHarness) -> None:
 
 
 def check_a_node_without_addresses_is_no_defect(harness: PowerHarness) -> None:
-    """Its agent may never have reported any: an answer comes, whichever."""
+    """Check that an operation on a node without addresses is answered, ok or with a reason: its agent may never have
+    reported any."""
     for operation in _in_order(harness):
         answer = harness.operate(operation, macs=())
         _must(answer.ok or bool(answer.detail), f"{operation} without addresses failed and does not say why")
 
 
 def check_addresses_are_left_as_they_are(harness: PowerHarness) -> None:
-    """The caller's list is its own."""
+    """Check that the driver does not change the caller's list of addresses."""
     macs = list(harness.macs)
     for operation in _in_order(harness):
         harness.operate(operation, macs=macs)
@@ -108,7 +113,7 @@ def check_addresses_are_left_as_they_are(harness: PowerHarness) -> None:
 
 
 def _in_order(harness: PowerHarness) -> list[PowerOperation]:
-    """What it does, so that each makes sense after the one before."""
+    """Return the driver's operations in an order in which each makes sense after the previous one."""
     order = (
         PowerOperation.DELINK,
         PowerOperation.SLEEP,

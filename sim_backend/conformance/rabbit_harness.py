@@ -69,11 +69,11 @@ class RabbitHarness:
         return self._broker.restart is not None
 
     def url(self, user: str) -> str:
-        """What a user connects to."""
+        """Return the URL to which a user connects."""
         return f"amqp://{user}:{PASSWORD}@{self._broker.host}:{self._broker.port}/{self.vhost}"
 
     def connect(self, user: str) -> Bus:
-        """A connection of its own."""
+        """Return a new connection."""
         connection = connect(self.url(user), grant=self._grant)
         self._connections.append(connection)
         return connection
@@ -95,7 +95,7 @@ class RabbitHarness:
         self._broker.restart()
 
     def dead_letters(self) -> tuple[DeadMessage, ...]:
-        """What the dead queue holds; it stays there."""
+        """Return the messages in the dead queue and leave them there."""
         wanted = {"count": DEAD_MAX, "ackmode": "ack_requeue_true", "encoding": "base64"}
         found = self.api.call("POST", f"queues/{quote(self.vhost, safe='')}/{DEAD_QUEUE}/get", wanted)
         return tuple(

@@ -23,7 +23,7 @@ PATIENCE_S = 60.0
 
 
 def check_each_lead_has_its_own_term(harness: StoreHarness) -> None:
-    """Terms grow by one from 1, whoever takes them and through whichever connection."""
+    """Check that terms count up from 1, for any controller and through any connection."""
     stores = [harness.open(), harness.open()]
     terms = [stores[at % 2].take_lead(name).term for at, name in enumerate(("a", "b", "a", "a"))]
     expect("terms", terms, [1, 2, 3, 4])
@@ -35,7 +35,7 @@ def check_image_of_an_empty_store(harness: StoreHarness) -> None:
 
 
 def check_a_new_leader_reads_what_was_written(harness: StoreHarness) -> None:
-    """Every record of every kind, equal to what was written, through another connection."""
+    """Check that a new leader reads every record of every kind as it was written through another connection."""
     written = [harness.record(kind, name, 7) for kind in harness.kinds for name in ("x", "y", "z-9_A")]
     first = harness.open()
     first.write(first.take_lead("a").term, tuple(written))
@@ -43,7 +43,7 @@ def check_a_new_leader_reads_what_was_written(harness: StoreHarness) -> None:
 
 
 def check_a_later_record_replaces_an_earlier_one(harness: StoreHarness) -> None:
-    """In one write, and in several."""
+    """Check that a later record replaces an earlier one, in the same write and in separate writes."""
     store = harness.open()
     term = store.take_lead("a").term
     for kind in harness.kinds:
@@ -69,7 +69,7 @@ def check_deletion(harness: StoreHarness) -> None:
 
 
 def check_equal_names_of_different_kinds(harness: StoreHarness) -> None:
-    """A key is a kind and a name."""
+    """Check that a key consists of a kind and a name."""
     store = harness.open()
     term = store.take_lead("a").term
     records = [harness.record(kind, "same", number) for number, kind in enumerate(harness.kinds)]
@@ -94,7 +94,7 @@ def check_a_write_of_an_older_term_stores_nothing(harness: StoreHarness) -> None
 
 
 def check_all_records_or_none(harness: StoreHarness) -> None:
-    """A write with something in it that cannot be stored stores nothing."""
+    """Check that a write with a record that cannot be stored stores nothing."""
     store = harness.open()
     term = store.take_lead("a").term
     kept = harness.record(harness.kinds[0], "kept", 1)
@@ -134,7 +134,8 @@ def check_many_records(harness: StoreHarness) -> None:
 
 
 def check_races_for_the_term(harness: StoreHarness) -> None:
-    """Of controllers that take the lead at one time each gets a term of its own, and only the last one may write."""
+    """Check that controllers that take the leadership at the same time each get a term of their own, and that only the
+    last one may write."""
     stores = [harness.open() for _ in range(RACERS)]
     stores[0].take_lead("first")
     for number in range(RACES):
@@ -172,7 +173,7 @@ CHECKS: tuple[Callable[[StoreHarness], None], ...] = (
 
 
 def _expect_image(store: Store, wanted: Iterable[Any]) -> None:
-    """The next leader's image holds just these records, in any order."""
+    """Check that the next leader's image holds exactly these records, in any order."""
     image = store.take_lead("reader").image
     found = {record.key: record for record in image}
     expect("number of records in the image", len(image), len(found))

@@ -20,19 +20,20 @@ class StoreHarness(Protocol):
         ...
 
     def open(self) -> Store:
-        """A connection of a process of its own; each sees what another has written."""
+        """Return a connection as of a separate process. Each connection sees the writes of the others."""
         ...
 
     def record(self, kind: str, name: str, value: int) -> Any:
-        """A record of one of `kinds`."""
+        """Return a record of one of `kinds`."""
         ...
 
     def deleted(self, record: Any) -> Any:
-        """What removes the record of the same key."""
+        """Return the deletion of the record with the same key."""
         ...
 
     def unstorable(self) -> Any:
-        """What no store of this kind takes: writing it raises an error that is not `StoreUnavailable`."""
+        """Return a record that no store of this kind accepts. Writing it raises an error other than
+        `StoreUnavailable`."""
         ...
 
     def stop(self) -> None:

@@ -38,25 +38,27 @@ _EMPTYING = (ChangeKind.SUSPEND, ChangeKind.STOP)
 
 
 def verify(snapshot: Snapshot, decision: PlacementDecision) -> list[str]:
-    """Every rule that the decision breaks, one line each; [] for a sound one.
+    """Return every rule that the decision breaks, one line each; [] for a valid one.
 
-    Known workloads, each changed at most once and not both started and refused, none that is fixed, none suspended that
-    stays; the revision copied; kinds that suit the state; all instances or none; nodes known, schedulable (but where an
-    instance stays) with the labels needed; separate instances apart; nothing before its time or with a bad profile;
-    each allotment within vcpus x core_mhz, the node, max_mhz and min_mhz; memory and CPU of every node that receives
-    something enough, counting what the decision frees; every waiting or suspended workload started or refused; finite
-    reasons.
-    A name that comes twice stands for its first row.
+    Workloads: known, changed at most once, not both started and refused; a fixed one is not changed and one that stays
+    is not suspended. The revision is copied, the kind of change suits the state, and all instances or none are placed.
+    Every waiting or suspended workload is started or refused, none before its time or with an invalid profile.
+
+    Nodes: known and schedulable (except where an instance stays), with the required labels; instances with `spread` are
+    on different nodes. Each allotment is within vcpus x core_mhz, the node, max_mhz and min_mhz. Every node that
+    receives something has enough memory and CPU, including the capacity that the decision frees. Reasons are finite.
+
+    A repeated name refers to its first row.
     """
     return list(_Verifier(snapshot).problems(decision))
 
 
 def verify_provisioning(snapshot: Snapshot, decision: ProvisioningDecision) -> list[str]:
-    """Every rule that the decision breaks; [] for a sound one.
+    """Return every rule that the decision breaks; [] for a valid one.
 
-    Nodes known, named once and available; those named that must stay. One size for each open window, in their order,
-    within what it may have and its nodes can give; with less than it wants only where nodes are short. Probabilities
-    from 0 to 1 that never rise; finite reasons and costs.
+    Nodes are known, named once and available, and include those that must stay. There is one size for each open window,
+    in their order, within the window's limits and the capacity of its nodes; it is less than wanted only where nodes
+    are short. Probabilities lie between 0 and 1 and never rise; reasons and costs are finite.
     """
     known = set(snapshot.nodes.names)
     found = [f"{name}: there is no such node" for name in decision.in_service if name not in known]
@@ -107,7 +109,7 @@ def _size_problems(snapshot: Snapshot, window: WindowView, size: WindowSize, row
 
 
 def sound_profile(row: WorkRow) -> bool:
-    """Whether every number of the row is finite (the goal may be inf) and in its range."""
+    """Return whether every number of the row is finite (the goal may be inf) and in its range."""
     times = (row.submit_s, row.desired_start_s, row.not_before_s)
     amounts = (row.memory_mib, row.min_mhz, row.work_mcycles, row.done_mcycles)
     positive = (row.max_mhz, row.importance)
@@ -185,7 +187,7 @@ class _Verifier:
         for name in nodes:
             if name not in self.node_of:
                 yield f"{of} on {name}, which does not exist"
-            if row.separate and nodes[name] > 1:
+            if row.spread and nodes[name] > 1:
                 yield f"{of} with {nodes[name]} instances on {name} though they are to be separate"
         for given, before in zip(change.allotments, self._before(change, row), strict=False):
             if given.node in self.node_of:
@@ -198,8 +200,8 @@ class _Verifier:
         stays = before is not None and before.node == given.node
         if not stays and not (node.schedulable and not node.draining):
             yield f"{of}, which is not schedulable"
-        if not stays and not set(row.needs) <= set(node.labels):
-            yield f"{of}, which lacks labels of {row.needs}"
+        if not stays and not set(row.required_labels) <= set(node.labels):
+            yield f"{of}, which lacks labels of {row.required_labels}"
         if given == before:
             return
         most = min(row.vcpus * node.core_mhz, node.cores * node.core_mhz, row.max_mhz)
@@ -209,13 +211,14 @@ class _Verifier:
             yield f"{of} with {given.cpu_mhz} MHz, below its minimum of {row.min_mhz}"
 
     def _before(self, change: Change, row: WorkRow) -> Iterable[Allotment | None]:
-        """Where each instance is now, None for one that runs nowhere."""
+        """Return the current allotment of each instance, None for one that is not running."""
         if change.kind in _PLACING:
             return [None] * len(change.allotments)
         return [Allotment(self.nodes[node].name, mhz) if node >= 0 else None for node, mhz in row.places]
 
     def _overfull(self, changes: Iterable[Change]) -> Iterator[str]:
-        """Nodes that are given more than they have free and get back."""
+        """Yield a problem for each node that is allotted more than it has free, with the capacity freed by the
+        decision."""
         net_mib, net_mhz = defaultdict[int, float](float), defaultdict[int, float](float)
         for change in changes:
             row = self.work_of[change.workload]

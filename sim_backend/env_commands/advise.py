@@ -1,4 +1,4 @@
-"""`trimtab env advise`: which coordination model an owner's load asks for, with which parameters, and why."""
+"""`trimtab env advise`: which sharing model suits a load, with which parameters, and why."""
 
 from __future__ import annotations
 
@@ -8,9 +8,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import click
-from rich.console import Group, RenderableType
+from rich.console import RenderableType
 from rich.progress import Progress
-from rich.table import Table
 from rich.text import Text
 
 from daemons.capacity.advise.advise import Advice, name_of, why
@@ -22,6 +21,7 @@ from daemons.capacity.coordination.values import SECONDS_PER_HOUR, WebDemand
 from daemons.capacity.swf import SwfJob, read_swf, replay_jobs
 from daemons.cli.numbers import Number, Whole
 from daemons.cli.output import emit, messages, output_option
+from daemons.cli.tables import Fitted, stacked
 from shared.base.errors import InvalidInput, Problem
 from shared.values.replay_job import ReplayJob
 from shared.values.scalars import check_name
@@ -41,25 +41,28 @@ COLUMNS = (
     "wasted",
     "lacks",
 )
+LEAST = ("wasted", "adjustments", "peak", "web waited", "cost")  # dropped first where there is not room for all
 T = TypeVar("T")
 _positive = Number(0.0, 1e9, above=True)
 _file = click.Path(path_type=Path)
 
 
 @click.command()
-@click.option("--log", type=_file, metavar="LOG.swf", help="Jobs of the batch side, plain or gzip.")
-@click.option("--demand", type=_file, metavar="DEMAND.csv", help="Nodes that the web side needs: columns t_s and vms.")
-@click.option("--divide-sizes", type=Whole(1, 1_000_000), default=1, show_default=True, help="CPUs per node.")
+@click.option("--log", type=_file, metavar="LOG.swf", help="Batch jobs, plain or gzip.")
+@click.option(
+    "--demand", type=_file, metavar="DEMAND.csv", help="Nodes that the web application needs: columns t_s and vms."
+)
+@click.option("--divide-sizes", type=Whole(1, 1_000_000), default=1, show_default=True, help="Processors per node.")
 @click.option(
     "--skip-jobs",
     type=Whole(0, 10**12),
     multiple=True,
     metavar="N",
-    help="Leave a job out; may be given more than once.",
+    help="Leave out this job number; repeatable.",
 )
-@click.option("--window", "window_s", type=Number(1.0, SECONDS_MAX), metavar="S", help="Play so long.")
-@click.option("--scale", type=Number(1e-6, 1e6), default=1.0, show_default=True, help="Times the demand.")
-@click.option("--nodes", type=Whole(1, NODES_MAX), metavar="N", help="Of a batch cluster of its own.")
+@click.option("--window", "window_s", type=Number(1.0, SECONDS_MAX), metavar="S", help="Simulate this many seconds.")
+@click.option("--scale", type=Number(1e-6, 1e6), default=1.0, show_default=True, help="Multiply the demand by this.")
+@click.option("--nodes", type=Whole(1, NODES_MAX), metavar="N", help="Nodes of a dedicated batch cluster.")
 @click.option(
     "--lease-s",
     "leases_s",
@@ -67,7 +70,7 @@ _file = click.Path(path_type=Path)
     multiple=True,
     default=LEASE_S,
     show_default=True,
-    help="Lease unit; may be given more than once.",
+    help="Reallocation interval in seconds; repeatable.",
 )
 @click.option(
     "--max-turnaround-factor",
@@ -76,7 +79,7 @@ _file = click.Path(path_type=Path)
     default=1.5,
     show_default=True,
     metavar="F",
-    help="The mean turnaround may be so many times that on dedicated nodes.",
+    help="Allow this multiple of the mean turnaround on dedicated nodes.",
 )
 @click.option(
     "--max-web-wait",
@@ -84,12 +87,17 @@ _file = click.Path(path_type=Path)
     default=0.0,
     show_default=True,
     metavar="NODE-HOURS",
-    help="So much the web side may wait for.",
+    help="Allow the web application to wait for this much.",
 )
-@click.option("--max-nodes", type=Whole(1, NODES_MAX), metavar="N", help="Held at a time.")
-@click.option("--price-per-node-hour", "price", type=Number(0.0, 1e9), metavar="P", help="For the cost.")
-@click.option("--write", "folder", type=click.Path(file_okay=False, path_type=Path), help="Write agreements into it.")
-@click.option("--owner", default="owner", show_default=True, help="Named in these agreements.")
+@click.option("--max-nodes", type=Whole(1, NODES_MAX), metavar="N", help="Allow at most this many nodes at a time.")
+@click.option("--price-per-node-hour", "price", type=Number(0.0, 1e9), metavar="P", help="Price, to compute the cost.")
+@click.option(
+    "--write",
+    "folder",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Write specification files into this folder.",
+)
+@click.option("--owner", default="owner", show_default=True, help="Owner in these files.")
 @output_option
 def advise(
     log: Path | None,
@@ -107,7 +115,12 @@ def advise(
     folder: Path | None,
     owner: str,
 ) -> None:
-    """Play a log of jobs, the demand of a web site or both under every coordination model, and recommend one."""
+    """Simulate a log of jobs, the demand of a web site, or both, under every sharing model, and recommend one.
+
+    \b
+    Example:
+      trimtab env advise --log examples/coordinate-jobs.swf --demand examples/coordinate-demand.csv
+    """
     check_name("--owner", owner)
     load = _read(log, demand, (divide_sizes, skip_jobs), window_s, scale, nodes)
     _refuse_too_many(load, leases_s)
@@ -130,7 +143,7 @@ def _read(
     scale: float,
     nodes: int | None,
 ) -> Load:
-    """The load in the files, with every problem of both."""
+    """Return the load in the files. Raises `InvalidInput` with every problem of both."""
     if log is None and demand is None:
         raise InvalidInput(Problem("--log", "is missing, and so is --demand", "at least one of the two"))
     problems: list[Problem] = []
@@ -146,7 +159,7 @@ def _read(
     own = (nodes or largest) if jobs else 0
     load = Load(jobs, steps or WebDemand((0.0,), (0,), horizon_s), horizon_s, own)
     if not jobs and not load.web_peak:
-        raise InvalidInput(Problem(str(demand), "nothing is needed in the time that is played", "a demand above 0"))
+        raise InvalidInput(Problem(str(demand), "nothing is needed in the simulated time", "a demand above 0"))
     return load
 
 
@@ -155,7 +168,7 @@ def _jobs(
 ) -> tuple[ReplayJob, ...]:
     jobs = replay_jobs(found, horizon_s, chosen[0], frozenset(chosen[1]), name)
     if not jobs:
-        raise InvalidInput(Problem(name, "no job is submitted in the time that is played", "a job from 0 s on"))
+        raise InvalidInput(Problem(name, "no job is submitted in the simulated time", "a job from 0 s on"))
     return jobs
 
 
@@ -179,7 +192,9 @@ def _refuse_too_many(load: Load, leases_s: Sequence[float]) -> None:
     """Timers and changes come at most so often."""
     problems = []
     if load.horizon_s / min(leases_s) > EVENTS_MAX:
-        problems.append(Problem("--lease-s", f"is {min(leases_s):g}", f"at most {EVENTS_MAX} units in what is played"))
+        problems.append(
+            Problem("--lease-s", f"is {min(leases_s):g}", f"at most {EVENTS_MAX} intervals in the simulated time")
+        )
     if len(load.demand.times_s) * math.ceil(load.horizon_s / load.demand.period_s) > EVENTS_MAX:
         problems.append(Problem("--window", "the demand changes too often", f"at most {EVENTS_MAX} changes"))
     if problems:
@@ -189,7 +204,7 @@ def _refuse_too_many(load: Load, leases_s: Sequence[float]) -> None:
 def _with_progress(work: Callable[[Callable[[int, int], None]], Advice]) -> Advice:
     console = messages()
     with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
-        task = progress.add_task("playing", total=None)
+        task = progress.add_task("simulating", total=None)
         return work(lambda done, total: progress.update(task, completed=done, total=total))
 
 
@@ -222,14 +237,10 @@ def _for_people(advice: Advice, price: float | None, written: Sequence[Path]) ->
         model = each.option.setting.model
         models[model] = models[model] or each
     chosen = [*advice.options[:SHOWN], *(each for each in models.values() if each is not None)]
-    table = Table(*COLUMNS, title=f"{len(advice.options)} options, the best first; the best of each model last")
-    for judged in chosen[:SHOWN]:
-        table.add_row(*_row(judged, price))
-    table.add_section()
-    for judged in chosen[SHOWN:]:
-        table.add_row(*_row(judged, price))
+    title = f"{len(advice.options)} options, the best first; the best of each model last"
+    table = Fitted(title, COLUMNS, [_row(judged, price) for judged in chosen], LEAST)
     parts: list[RenderableType] = [table, Text(f"recommended: {why(advice, price)}")]
-    return Group(*parts, *(Text(f"written: {path}") for path in written))
+    return stacked(*parts, *(Text(f"written: {path}") for path in written))
 
 
 def _row(judged: Judged, price: float | None) -> list[str]:

@@ -27,12 +27,12 @@ def refuse_folder(folder: Path) -> None:
 
 
 def agreements(judged: Judged, load: Load, owner: str) -> list[Agreement]:
-    """Of the sides that the load has, coordinated where their model shares. Raises `Infeasible` where an agreement
-    cannot say so many nodes."""
+    """Return one agreement for each workload type of the load, coordinated if their model shares. Raises `Infeasible`
+    if a specification cannot hold that many nodes."""
     setting = judged.option.setting
     shares = bool(load.jobs and load.web_peak) and setting.model in (FB, FLB_NUB)
     if setting.batch_lower + setting.web_lower > UNITS_MAX:
-        raise Infeasible(f"an agreement has at most {UNITS_MAX:,} nodes")
+        raise Infeasible(f"a specification has at most {UNITS_MAX:,} nodes")
     made: list[Agreement] = []
     if load.jobs:
         made.append(
@@ -69,7 +69,7 @@ def write(judged: Judged, load: Load, owner: str, folder: Path) -> list[Path]:
         path = folder / _FILES[agreement.workload is WorkloadType.WEB]
         heading = (
             f"# Recommended by `trimtab env advise`: {name_of(judged.option.setting)}.\n"
-            f"# docs/environments.md explains every key.\n\n"
+            f"# docs/how-to/environments.md explains every key.\n\n"
         )
         write_file("--write", path, heading + to_toml(table_of(understood(agreement))), new=True)
         read_agreement(path)

@@ -45,7 +45,7 @@ class Reproduction:
 
 
 def paper(name: str) -> Paper:
-    """The paper of that name; KeyError when there is none."""
+    """Return the paper of that name. Raises KeyError when there is none."""
     found: Paper = import_module(PAPERS[name]).PAPER
     return found
 
@@ -58,8 +58,9 @@ def reproduce(
     workers: int | None = None,
     tell: Callable[[int, int], None] | None = None,
 ) -> Reproduction:
-    """Play the chosen experiments with seeds 0 to `seeds` - 1 on all processors. `plots`: a folder for the pictures
-    (needs matplotlib; OSError when it cannot be written). `tell`: pieces of work done, and how many there are."""
+    """Run the chosen experiments with seeds 0 to `seeds` - 1 on all processors. `plots`: a folder for the figures
+    (needs matplotlib; OSError if it cannot be written). `tell` is called with the number of finished tasks and their
+    total."""
     begun_s = perf_s()
     experiments = [what.experiments[key] for key in chosen]
     results = _results(experiments, seeds, workers, tell)
@@ -103,7 +104,8 @@ def reproduce_all(
 def _results(
     experiments: Sequence[Experiment], seeds: int, workers: int | None, tell: Callable[[int, int], None] | None
 ) -> list[list[Any]]:
-    """The results of each experiment's work; of those that measure this machine after all others, one by one."""
+    """Return the results of each experiment's work. Experiments that measure this machine run after all others, one
+    piece at a time."""
     work = [list(experiment.work(seeds)) for experiment in experiments]
     total = sum(map(len, work))
     found: list[list[Any]] = [[] for _ in experiments]

@@ -18,8 +18,9 @@ COLUMN_PX = 336  # of one of several in a row
 def saved(
     paper: str, folder: Path, number: str, charts: Chart | Sequence[Chart], title: str = "", columns: int = 1
 ) -> Path:
-    """One figure of a paper, as PAPER-figure-NUMBER.png; `paper` as on the command line. title: of several charts,
-    below each other or in rows of `columns`. Needs matplotlib; InvalidInput when the file cannot be written."""
+    """Save one figure of a paper as PAPER-figure-NUMBER.png and return its path. `paper` is the name on the command
+    line. `title` applies to several charts, which are stacked or in rows of `columns`. Needs matplotlib. Raises
+    InvalidInput when the file cannot be written."""
     source = f"{_SOURCES.get(paper, paper)}.txt, figure {number}"
     if isinstance(charts, Chart):
         picture = png(replace(charts, title=f"{source}: {charts.title}"), width_px=WIDTH_PX, height_px=HEIGHT_PX)

@@ -18,8 +18,8 @@ Tables = Mapping[str, Sequence[Mapping[str, Any]]]
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A figure of the paper beside ours. `holds`: whether the claim is true of ours (None: there is nothing to judge);
-    `why`: by which measure, or why not."""
+    """A figure of the paper compared with our value. `holds`: whether the claim is true of our value (None: there is
+    nothing to judge); `why`: the criterion, or why the claim does not hold."""
 
     id: str
     what: str
@@ -35,7 +35,7 @@ class Row:
 
 
 def no_tables(results: Sequence[Any]) -> Tables:
-    """Rows say it all."""
+    """Return no tables, for experiments whose rows suffice."""
     del results
     return {}
 
@@ -67,14 +67,14 @@ class Paper:
 
 
 def mean(values: Sequence[float]) -> float:
-    """The mean; NaN of nothing."""
+    """Return the mean; NaN for no values."""
     return math.fsum(values) / len(values) if values else math.nan
 
 
 def within(
     id: str, what: str, paper: Value, values: Sequence[float], least: float, most: float, digits: int = 4, why: str = ""
 ) -> Row:
-    """A row that holds when the value of every seed is from `least` to `most`; ours is their mean."""
+    """Return a row that holds when the value of every seed is from `least` to `most`. Our value is their mean."""
     holds = bool(values) and all(least <= value <= most for value in values)
     spread = f"{min(values):.{digits}g} to {max(values):.{digits}g} in {len(values)} runs" if values else "no run"
     asked = f"asked for {least:g}" if least == most else f"asked for {least:g} to {most:g}"

@@ -63,7 +63,7 @@ class Cluster:
     # --- making it --------------------------------------------------------------------------------------------------
 
     def add_host(self, name: str, address: str = "", cores: int = 2, mhz: int = 1_000, memory_mib: int = 4_096) -> Host:
-        """A host with its libvirtd up; URIs name it by `name` or `address`."""
+        """Add a host with a running libvirtd and return it. URIs refer to it by `name` or `address`."""
         with self.lock:
             host = Host(self, name, self.new_uuid(), cores, mhz, memory_mib)
             self.hosts[name] = host
@@ -71,11 +71,11 @@ class Cluster:
             return host
 
     def module(self, host: str) -> Module:
-        """What `import libvirt` gives on a host."""
+        """Return the result of `import libvirt` on a host."""
         return Module(self, self.hosts[host])
 
     def close(self) -> None:
-        """Every call that hangs or takes time fails, and the thread ends."""
+        """Close the cluster: every call that hangs or takes time fails, and the thread ends."""
         with self.lock:
             self._closing = True
             for host in self.hosts.values():
@@ -87,7 +87,7 @@ class Cluster:
     # --- time -------------------------------------------------------------------------------------------------------
 
     def now_s(self) -> float:
-        """Since the beginning."""
+        """Return the seconds since the start."""
         return self._now_s
 
     def advance(self, seconds: float) -> None:
@@ -104,7 +104,7 @@ class Cluster:
             self.lock.notify_all()
 
     def changed(self) -> None:
-        """Whoever waits looks again."""
+        """Make all waiting calls check their conditions again."""
         self.lock.notify_all()
 
     def wait_until(self, ready: Callable[[], bool]) -> None:
@@ -126,7 +126,7 @@ class Cluster:
             self.script.add(fault)
 
     def release(self, code: int | None = None) -> None:
-        """What hangs goes on as if nothing had been, or fails."""
+        """Release everything that hangs: it continues normally, or fails with `code`."""
         with self.lock:
             self._released += 1
             self._release_code = code
@@ -139,7 +139,7 @@ class Cluster:
             self.lock.notify_all()
 
     def cut(self, name: str) -> None:
-        """A host's network is cut: what others have to do with it breaks; its own connections stay."""
+        """Cut a host's network. Connections between it and other hosts break; its own local connections stay."""
         with self.lock:
             self._cut.add(name)
             for host in self.hosts.values():
@@ -150,12 +150,12 @@ class Cluster:
             self.lock.notify_all()
 
     def mend(self, name: str) -> None:
-        """It is back."""
+        """Restore a host's network."""
         with self.lock:
             self._cut.discard(name)
 
     def reach(self, home: str, address: str) -> Host:
-        """The libvirtd that an address names, seen from a host. Raises libvirtError."""
+        """Return the host whose libvirtd an address names, seen from the host `home`. Raises libvirtError."""
         host = self.hosts.get(self.addresses.get(address, ""))
         if host is None:
             fail(Err.SYSTEM_ERROR, From.RPC, f"Unable to resolve address '{address}' service '16514'")
@@ -210,7 +210,8 @@ class Cluster:
         return job
 
     def wait_for_job(self, host: Host, dom: Dom) -> None:
-        """What changes a domain waits until no job is on it, for as long as libvirt waits."""
+        """Wait until no job runs on a domain, for at most libvirt's own time limit. Every change of a domain waits for
+        this."""
         until_s = self._now_s + LOCK_LIMIT_S
         self.wait_until(lambda: dom.job is None or self._now_s >= until_s or not host.serving)
         if not host.serving:
@@ -223,27 +224,27 @@ class Cluster:
     # --- what hosts ask -----------------------------------------------------------------------------------------------
 
     def new_uuid(self) -> UUID:
-        """The same ones for the same seed."""
+        """Return a new UUID; the sequence is the same for the same seed."""
         return UUID(int=self._random.getrandbits(128), version=4)
 
     def new_guest(self, name: str) -> Guest:
-        """A guest that has just booted."""
+        """Return a guest that has just booted."""
         self._tokens += 1
         ends_at_s, obeys = self.guests.get(name, (inf, True))
         return Guest(self._tokens, 0.0, ends_at_s, obeys)
 
     def old_guest(self, name: str, token: int, work_s: float) -> Guest:
-        """A guest that was saved."""
+        """Return a guest that was saved."""
         ends_at_s, obeys = self.guests.get(name, (inf, True))
         return Guest(token, work_s, ends_at_s, obeys)
 
     def writers(self, path: str, host: Host, dom: Dom) -> bool:
-        """Whether another domain has a file open for writing."""
+        """Return whether another domain has a file open for writing."""
         sees = self.hosts.values() if host.files.is_shared(path) else (host,)
         return any(path in other.definition.disks for at in sees for other in at.live() if other.uuid != dom.uuid)
 
     def note_execution(self, dom: Dom) -> None:
-        """A domain executes: does it elsewhere, too?"""
+        """Record that a domain executes. If it executes on several hosts, add it to `doubles`."""
         places = tuple(at.name for at in self.hosts.values() for other in at.live() if _same(other, dom))
         if len(places) > 1:
             self.doubles.append((self._now_s, dom.name, places))

@@ -169,19 +169,19 @@ class libvirtError(Exception):
         self._code, self._domain = code, domain
 
     def get_error_code(self) -> int:
-        """virErrorNumber."""
+        """Return the error number (virErrorNumber)."""
         return self._code
 
     def get_error_domain(self) -> int:
-        """virErrorDomain."""
+        """Return the error's domain (virErrorDomain)."""
         return self._domain
 
     def get_error_level(self) -> int:
-        """virErrorLevel."""
+        """Return the error's level (virErrorLevel)."""
         return ERROR_LEVEL
 
     def get_error_message(self) -> str:
-        """For people."""
+        """Return the error's text."""
         return str(self)
 
 
@@ -204,7 +204,7 @@ PREFIXES = {
 
 
 def error(code: int, domain: int, text: str) -> libvirtError:
-    """A `libvirtError` with libvirt's words for its code."""
+    """Return a `libvirtError` with libvirt's text for its code."""
     prefix = PREFIXES.get(Err(code), "") if code in set(Err) else ""
     return libvirtError(int(code), int(domain), prefix + text)
 

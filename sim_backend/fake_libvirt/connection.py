@@ -73,7 +73,7 @@ class virConnect(Handle):
             fail(Err.INTERNAL_ERROR, From.RPC, "client socket is closed")
 
     def break_off(self, reason: int) -> None:
-        """The other side is gone."""
+        """Close the connection because the other side is gone."""
         if not self.open_:
             return
         self.open_ = False
@@ -321,7 +321,7 @@ class virConnect(Handle):
 
 
 def add_pool(host: Host, name: str, path: str) -> PoolState:
-    """A pool of type dir on a host, active, with what lies in its folder."""
+    """Add an active pool of type dir to a host, with the files in its folder, and return it."""
     with host.cluster.lock:
         pool = host.pools[name] = PoolState(name, path, str(host.cluster.new_uuid()))
         host.files.folders.add(path)

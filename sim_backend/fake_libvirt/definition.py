@@ -26,18 +26,18 @@ class Definition:
     tree: ET.Element
 
     def copy(self) -> Definition:
-        """One that changes by itself."""
+        """Return an independent copy."""
         return Definition(self.name, self.uuid, self.memory_kib, self.vcpus, self.disks, copy.deepcopy(self.tree))
 
     def text(self, number: int = -1) -> str:
-        """The XML, with the number that it has while it is active."""
+        """Return the XML. `number` is the domain's id while it is active."""
         tree = copy.deepcopy(self.tree)
         if number >= 0:
             tree.set("id", str(number))
         return _text(tree)
 
     def tune(self, key: str) -> int | None:
-        """One of <cputune>: "shares", "quota", "period"."""
+        """Return one value of <cputune>: "shares", "quota" or "period"."""
         text = self.tree.findtext(f"cputune/{key}")
         return None if text is None else int(text)
 
@@ -52,7 +52,7 @@ class Definition:
         found.text = str(value)
 
     def metadata(self, uri: str) -> str | None:
-        """The element of a namespace, as libvirt gives it out: without its prefix; None when there is none."""
+        """Return the metadata element of a namespace, without its prefix, as libvirt does; None when there is none."""
         found = self._metadata(uri)
         if found is None:
             return None
@@ -84,7 +84,7 @@ class Definition:
 
 
 def read_metadata(element: str, key: str) -> ET.Element:
-    """An element of <metadata>; libvirt declares the namespace itself and fails where that is done already."""
+    """Parse an element of <metadata>. libvirt declares the namespace itself and fails where that is already done."""
     try:
         tree = ET.fromstring(element)
     except ET.ParseError as problem:

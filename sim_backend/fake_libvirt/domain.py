@@ -345,7 +345,7 @@ class virDomain(Handle):
         return dom
 
     def _affected(self, flags: int, live_too: bool = False) -> list[Definition]:
-        """The definitions that a change is of, the one that is asked for first."""
+        """Return the definitions that a change applies to, first the one that a query reads."""
         dom = self._dom()
         if flags & LIVE and dom.live is None:
             fail(Err.OPERATION_INVALID, From.DOMAIN, NOT_RUNNING)

@@ -21,45 +21,45 @@ class HostDrift:
         self.cluster, self.host = cluster, cluster.hosts[host]
 
     def connection(self) -> virConnect:
-        """A new one."""
+        """Return a new connection."""
         return self.cluster.module(self.host.name).open("qemu:///system")
 
     def destroy(self, name: str) -> None:
-        """virsh destroy."""
+        """Run `virsh destroy`."""
         self.connection().lookupByName(name).destroy()
 
     def undefine(self, name: str) -> None:
-        """virsh undefine."""
+        """Run `virsh undefine`."""
         self.connection().lookupByName(name).undefine()
 
     def start(self, name: str) -> None:
-        """virsh start."""
+        """Run `virsh start`."""
         self.connection().lookupByName(name).create()
 
     def suspend(self, name: str) -> None:
-        """virsh suspend."""
+        """Run `virsh suspend`."""
         self.connection().lookupByName(name).suspend()
 
     def resume(self, name: str) -> None:
-        """virsh resume."""
+        """Run `virsh resume`."""
         self.connection().lookupByName(name).resume()
 
     def define(self, xml: str) -> None:
-        """virsh define."""
+        """Run `virsh define`."""
         self.connection().defineXML(xml)
 
     def migrate(self, name: str, to: str, flags: int = MOVE, params: Mapping[str, Any] | None = None) -> None:
-        """virsh migrate; takes as long as the cluster says."""
+        """Run `virsh migrate`, which takes as long as the cluster sets."""
         self.connection().lookupByName(name).migrateToURI3(f"qemu+tls://{to}/system", params or {}, flags)
 
     def edit_metadata(self, name: str, element: str | None, uri: str, key: str = "trimtab") -> None:
-        """virsh metadata, of the domain as it runs and as it is defined."""
+        """Run `virsh metadata` on the live and the persistent definition of a domain."""
         domain = self.connection().lookupByName(name)
         flags = (1 if domain.isActive() else 0) | (2 if domain.isPersistent() else 0)
         domain.setMetadata(2, element, key, uri, flags)
 
     def guest_ends(self, name: str) -> bool:
-        """The guest shuts itself down; false where it does not execute."""
+        """Shut the guest down from inside. Return false if it does not execute."""
         with self.cluster.lock:
             dom = self.host.named(name)
             if dom is None or not dom.running:
@@ -77,36 +77,36 @@ class HostDrift:
             return True
 
     def libvirtd_dies(self) -> None:
-        """kill -9; domains live on."""
+        """Kill libvirtd with `kill -9`. Domains keep running."""
         with self.cluster.lock:
             self.host.libvirtd_dies()
 
     def libvirtd_starts(self) -> None:
-        """It takes up its domains."""
+        """Start libvirtd, which recovers its domains."""
         with self.cluster.lock:
             self.host.libvirtd_starts()
 
     def power_off(self) -> None:
-        """The host is fenced."""
+        """Fence the host."""
         with self.cluster.lock:
             self.host.power_off()
 
     def power_on(self) -> None:
-        """It is back."""
+        """Power the host on again."""
         with self.cluster.lock:
             self.host.power_on()
 
     def running(self) -> tuple[str, ...]:
-        """What executes here."""
+        """Return the domains that execute on this host."""
         with self.cluster.lock:
             return tuple(sorted(dom.name for dom in self.host.live() if dom.running))
 
     def domain(self, name: str) -> Dom | None:
-        """The domain itself."""
+        """Return the domain."""
         with self.cluster.lock:
             return self.host.named(name)
 
     def guest(self, name: str) -> Guest | None:
-        """What runs in it."""
+        """Return the guest in a domain, None without such a domain."""
         dom = self.domain(name)
         return None if dom is None else dom.guest

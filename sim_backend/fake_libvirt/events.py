@@ -12,7 +12,7 @@ Call = Callable[[], None]
 
 
 class Dispatcher:
-    """Calls callbacks in the order of what they tell. What is "late" waits until `deliver_late`."""
+    """Calls callbacks in the order of their events. "late" events wait until `deliver_late`."""
 
     def __init__(self) -> None:
         self.delivery: Delivery = "plain"
@@ -23,7 +23,7 @@ class Dispatcher:
         self._thread.start()
 
     def post(self, call: Call) -> None:
-        """Tell it, as deliveries go now."""
+        """Queue a callback according to the current delivery mode."""
         if self.delivery == "late":
             self._late.append(call)
         elif self.delivery != "lost":
@@ -31,26 +31,26 @@ class Dispatcher:
                 self._queue.put(call)
 
     def post_surely(self, call: Call) -> None:
-        """Tell it in any case: a connection's end is never lost."""
+        """Queue a callback in every delivery mode: the end of a connection is never lost."""
         self._queue.put(call)
 
     def deliver_late(self) -> None:
-        """Tell what was held back."""
+        """Queue the events that were held back."""
         late, self._late = self._late, []
         for call in late:
             self._queue.put(call)
 
     def is_current(self) -> bool:
-        """Whether the caller is a callback."""
+        """Return whether the caller runs in a callback."""
         return threading.current_thread() is self._thread
 
     def close(self) -> None:
-        """End the thread once all is told."""
+        """End the thread once all events are delivered."""
         self._queue.put(None)
         self._thread.join(timeout=10.0)
 
     def settle(self) -> None:
-        """Wait until all is told that was posted before."""
+        """Wait until all events posted so far are delivered."""
         told = threading.Event()
         self._queue.put(told.set)
         told.wait(timeout=10.0)

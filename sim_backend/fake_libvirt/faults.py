@@ -30,7 +30,7 @@ class Fault:
     subject: str = ""
 
     def fits(self, call: str, host: str, subject: str) -> bool:
-        """Whether it is about this call."""
+        """Return whether the fault applies to this call."""
         wanted = ((self.call, call), (self.host, host), (self.subject, subject))
         return self.times > 0 and all(mine in ("", theirs) for mine, theirs in wanted)
 
@@ -46,7 +46,7 @@ class Script:
         self.faults.append(fault)
 
     def take(self, call: str, host: str, subject: str) -> Fault | None:
-        """The first one that fits, once less."""
+        """Return the first fault that fits and use up one of its times; None if none fits."""
         for fault in self.faults:
             if fault.fits(call, host, subject):
                 fault.times -= 1
@@ -54,9 +54,9 @@ class Script:
         return None
 
     def pending(self) -> int:
-        """How many calls are still to fail."""
+        """Return the number of calls that have yet to fail."""
         return sum(fault.times for fault in self.faults)
 
     def clear(self) -> None:
-        """No more of them."""
+        """Remove all faults."""
         self.faults.clear()

@@ -37,11 +37,11 @@ class Files:
         self.folders: set[str] = set()
 
     def is_shared(self, path: str) -> bool:
-        """Whether all hosts see it."""
+        """Return whether all hosts see a path."""
         return any(path.startswith(f"{folder}/") for folder in self._shared)
 
     def get(self, path: str) -> Content | None:
-        """What is in a file, None when there is none."""
+        """Return the data of a file, None when there is none."""
         return self._of(path).get(path)
 
     def put(self, path: str, data: bytes) -> None:
@@ -49,16 +49,16 @@ class Files:
         self._of(path)[path] = Content(data, self._changes)
 
     def remove(self, path: str) -> bool:
-        """Whether there was one."""
+        """Remove a file. Return whether it existed."""
         return self._of(path).pop(path, None) is not None
 
     def changed_at(self, path: str) -> int:
-        """When what is in a file was last changed (0: there is no such file), see `Content`."""
+        """Return the number of the last change of a file (0: no such file), see `Content`."""
         data = self.get(path)
         return 0 if data is None else data.changed_at
 
     def within(self, folder: str) -> list[str]:
-        """The paths of the files in a folder."""
+        """Return the paths of the files in a folder."""
         held = self._common if self.is_shared(f"{folder}/x") else self._own
         return sorted(path for path in held if path.rpartition("/")[0] == folder)
 
@@ -77,14 +77,14 @@ class Image:
     whole: bool = field(default=True)
 
     def data(self) -> bytes:
-        """As it lies on disk."""
+        """Return the bytes of the image as stored on disk."""
         body = json.dumps([self.xml, self.running, self.work_s, self.token]).encode()
         header = MAGIC + len(body).to_bytes(8, "big")
         return header.ljust(HEADER_BYTES, b"\0") + body + PADDING
 
 
 def partial() -> bytes:
-    """What lies on disk while a guest is being saved, and afterwards where nobody tidies up."""
+    """Return the bytes on disk while a guest is being saved, and afterwards if nobody cleans up."""
     return PARTIAL.ljust(HEADER_BYTES, b"\0") + PADDING
 
 

@@ -1,4 +1,4 @@
-"""One host of the cluster: what is on it, and what happens to it whoever caused it."""
+"""One host of the cluster: its domains and files, and the events that happen to it from any cause."""
 
 from __future__ import annotations
 
@@ -40,11 +40,11 @@ class Listener(Protocol):
         ...
 
     def break_off(self, reason: int) -> None:
-        """Break it, for a reason that its owner is told."""
+        """Break the connection and report the reason to its owner."""
         ...
 
     def tell(self, event_id: int, dom: Dom, words: tuple[Any, ...]) -> None:
-        """Tell whoever listens of an event of a domain."""
+        """Report an event of a domain to the listeners."""
         ...
 
 
@@ -76,7 +76,7 @@ class Peers(Protocol):
         ...
 
     def changed(self) -> None:
-        """Have whoever waits look again."""
+        """Make all waiting calls check their conditions again."""
         ...
 
     def new_uuid(self) -> UUID:
@@ -133,16 +133,16 @@ class Host:
     # --- domains ----------------------------------------------------------------------------------------------------
 
     def named(self, name: str) -> Dom | None:
-        """The domain of that name."""
+        """Return the domain of that name."""
         return next((dom for dom in self.domains.values() if dom.name == name), None)
 
     def live(self) -> list[Dom]:
-        """Those that are active."""
+        """Return the active domains."""
         return [dom for dom in self.domains.values() if dom.live is not None]
 
     def claim(self, wanted: Definition, active: bool) -> Dom | None:
-        """The domain that this definition is of, None when it is new; refuses other ones of its name or uuid, and with
-        `active` one that is active."""
+        """Return the domain that this definition belongs to, None when it is new. Refuses a definition that shares only
+        name or uuid with a domain and, with `active`, a domain that is active."""
         for dom in self.domains.values():
             if (dom.uuid == wanted.uuid) is not (dom.name == wanted.name):
                 how = "already exists" if dom.name == wanted.name else "is already defined"
@@ -164,7 +164,7 @@ class Host:
         return dom
 
     def undefine(self, dom: Dom) -> None:
-        """It is no longer persistent."""
+        """Make a domain transient, and remove it if it is not active."""
         dom.config, dom.autostart = None, False
         if dom.live is None:
             self._remove(dom)
@@ -200,7 +200,7 @@ class Host:
             raise job.error
 
     def run(self, dom: Dom, reason: int) -> None:
-        """It executes from now on."""
+        """Start executing a domain."""
         dom.be(State.RUNNING, reason)
         self.cluster.note_execution(dom)
         if dom.asked_to_end:
@@ -227,19 +227,19 @@ class Host:
         self.halt(dom, reason, Stopped.CRASHED if reason == Off.CRASHED else Stopped.DESTROYED)
 
     def end_guest(self, dom: Dom) -> None:
-        """The guest has shut itself down."""
+        """Shut a domain down as its guest does."""
         if dom.job is not None:
             dom.job.error = error(Err.OPERATION_FAILED, From.QEMU, "domain is no longer running")
         self.emit(dom, Life.SHUTDOWN, Detail.GUEST)
         self.halt(dom, Off.SHUTDOWN, Stopped.SHUTDOWN)
 
     def pause(self, dom: Dom, reason: int, detail: int = Detail.PAUSED) -> None:
-        """It stops executing."""
+        """Pause a domain."""
         dom.be(State.PAUSED, reason)
         self.emit(dom, Life.SUSPENDED, detail)
 
     def resume(self, dom: Dom, reason: int, detail: int = Detail.UNPAUSED) -> None:
-        """It executes again."""
+        """Resume a domain."""
         self.emit(dom, Life.RESUMED, detail)
         self.run(dom, reason)
 
@@ -270,7 +270,7 @@ class Host:
         self.cluster.changed()
 
     def libvirtd_starts(self) -> None:
-        """It takes up its domains again: jobs are given up."""
+        """Start libvirtd, which recovers its domains and cancels their jobs."""
         self.serving = True
         for dom in self.live():
             if dom.incoming:
@@ -282,7 +282,7 @@ class Host:
         self.cluster.changed()
 
     def power_off(self) -> None:
-        """Whatever executes is gone without a word."""
+        """Switch the host off. All active domains end without an event."""
         self.libvirtd_dies()
         self.powered = False
         for dom in self.live():
@@ -293,7 +293,7 @@ class Host:
         self.cluster.changed()
 
     def power_on(self) -> None:
-        """With libvirtd, and what lay on its disks."""
+        """Switch the host on with libvirtd and the files on its disks."""
         self.powered = True
         self.libvirtd_starts()
         for dom in list(self.domains.values()):
@@ -304,7 +304,7 @@ class Host:
     # --- telling ----------------------------------------------------------------------------------------------------
 
     def emit(self, dom: Dom, event: int, detail: int) -> None:
-        """A lifecycle event."""
+        """Send a lifecycle event to every connection."""
         for connection in self.connections:
             connection.tell(LIFECYCLE, dom, (int(event), int(detail)))
 

@@ -86,7 +86,7 @@ def migrate(host: Host, dom: Dom, uri: str, params: Mapping[str, Any], flags: in
 
 
 def _copied(host: Host, dom: Dom, flags: int) -> tuple[str, ...]:
-    """The disks that go along; those that do not must be shared."""
+    """Return the disks to be copied. Without copying, all disks must be shared."""
     own = tuple(path for path in dom.definition.disks if not host.files.is_shared(path))
     if flags & COPIES:
         return dom.definition.disks
@@ -96,7 +96,7 @@ def _copied(host: Host, dom: Dom, flags: int) -> tuple[str, ...]:
 
 
 def _definition(dom: Dom, xml: str | None) -> Definition:
-    """What it is to be at the target: nothing that the guest sees may differ."""
+    """Return the definition at the target, which must not differ in anything that the guest sees."""
     assert dom.live is not None
     if xml is None:
         return dom.live.copy()
@@ -149,7 +149,7 @@ def _drop(peer: Host, path: str) -> None:
 
 
 def _trouble(host: Host, dom: Dom, peer: Host, arriving: Dom, source: Job) -> codes.libvirtError | None:
-    """What went wrong at the other end or here, without anyone having said so."""
+    """Return the error of a failure at the target or at the source that was not reported."""
     if source.error is not None:
         return source.error
     if not peer.serving or peer.domains.get(arriving.uuid) is not arriving or arriving.live is None:
@@ -160,7 +160,7 @@ def _trouble(host: Host, dom: Dom, peer: Host, arriving: Dom, source: Job) -> co
 
 
 def _undo(peer: Host, arriving: Dom, copied: tuple[str, ...]) -> None:
-    """The target tidies up, if it can; else when its libvirtd is back."""
+    """Undo an incoming migration at the target if its libvirtd is up; otherwise this happens when it starts."""
     if peer.serving and arriving.live is not None and arriving.incoming:
         peer.halt(arriving, Off.FAILED, Stopped.FAILED)
         for path in copied:
@@ -169,7 +169,7 @@ def _undo(peer: Host, arriving: Dom, copied: tuple[str, ...]) -> None:
 
 
 def _copy(host: Host, peer: Host, copied: tuple[str, ...]) -> None:
-    """Whatever lies at the target's paths is overwritten."""
+    """Copy the disks to the target and overwrite its files."""
     for path in copied:
         if not peer.files.is_shared(path):
             peer.files.put(path, bytes(host.files.get(path) or b""))

@@ -25,7 +25,7 @@ class Guest:
 
 @dataclass(slots=True, eq=False)
 class Job:
-    """An operation that takes time. Once it has an `error` it is to be taken back; `due_s` infinite, it hangs."""
+    """An operation that takes time. With an `error` it must be rolled back; with an infinite `due_s` it hangs."""
 
     kind: str
     begun_s: float
@@ -37,7 +37,7 @@ class Job:
     orphan: bool = False  # its libvirtd has died: whoever takes up the domain tidies up
 
     def over(self, now_s: float) -> bool:
-        """Whether there is nothing more to wait for."""
+        """Return whether the operation has failed or is due."""
         return self.error is not None or now_s >= self.due_s
 
 
@@ -77,11 +77,11 @@ class Dom:
         self.state, self.reason = state, reason
 
     def weight(self) -> int:
-        """Its CPU shares."""
+        """Return the domain's CPU shares."""
         return self.definition.tune("shares") or DEFAULT_SHARES
 
     def most_cores(self) -> float:
-        """How much CPU it can get."""
+        """Return the maximum number of cores that the domain can use."""
         vcpus = float(self.definition.vcpus)
         quota_us = self.definition.tune("quota") or -1
         period_us = self.definition.tune("period") or DEFAULT_PERIOD_US

@@ -14,7 +14,7 @@ BYTES_PER_CPU_S = 1 << 20  # what a guest reads, and writes, of its disk
 
 
 def listed(dom: Dom, flags: int) -> bool:
-    """Whether a domain is in a list of these flags: within each group any of them."""
+    """Return whether a domain matches the flags of a list: one flag of each group that is given."""
     active, persistent = dom.live is not None, dom.config is not None
     states = {State.RUNNING: 16, State.PAUSED: 32, State.SHUTOFF: 64}
     mine = (1 if active else 2, 4 if persistent else 8, states.get(State(dom.state), 128))
@@ -23,7 +23,7 @@ def listed(dom: Dom, flags: int) -> bool:
 
 
 def of(dom: Dom, groups: int) -> Mapping[str, Any]:
-    """The statistics of these groups."""
+    """Return the statistics of these groups."""
     said: dict[str, Any] = {}
     cpu_ns = int(dom.cpu_s * 1e9)
     kib = dom.definition.memory_kib

@@ -179,7 +179,7 @@ class virStorageVol(Handle):
         return 0
 
     def facts(self) -> VolumeFacts:
-        """What its pool knows of it. Raises libvirtError when it is gone."""
+        """Return the pool's data on the volume. Raises libvirtError when it is gone."""
         if self._pool.volumes.get(self._volume.name) is not self._volume:
             fail(Err.NO_STORAGE_VOL, From.STORAGE, f"no storage vol with matching name '{self._volume.name}'")
         return self._volume
@@ -207,11 +207,11 @@ class virStream(Handle):
         return self._connection
 
     def begin_upload(self, path: str, offset: int, length: int) -> None:
-        """For a volume."""
+        """Begin an upload to a volume."""
         self._way, self._path, self._at, self._left = "up", path, offset, length
 
     def begin_download(self, data: bytes) -> None:
-        """For a volume."""
+        """Begin a download of a volume."""
         self._way, self._data = "down", data
 
     @call

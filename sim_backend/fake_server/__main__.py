@@ -1,4 +1,4 @@
-"""The fake cluster as a process of its own: `python -m sim_backend.fake_server`, see docs/fake.md."""
+"""The fake cluster as a process of its own: `python -m sim_backend.fake_server`, see docs/reference/fake-server.md."""
 
 from __future__ import annotations
 

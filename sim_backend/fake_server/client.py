@@ -25,7 +25,7 @@ REPLY_WITHIN_S = 10.0
 
 
 def parse_uri(uri: str) -> tuple[str, str]:
-    """The path of the socket and the node that `uri` names. Raises InvalidInput for anything but `URI_FORM`."""
+    """Return the path of the socket and the node that `uri` names. Raises InvalidInput for anything but `URI_FORM`."""
     try:
         parts = urlsplit(uri)
         query = parse_qsl(parts.query, keep_blank_values=True, strict_parsing=True)
@@ -73,14 +73,14 @@ class RemoteHypervisor:
     # --- the port ------------------------------------------------------------------------------------------------
 
     def inventory(self) -> Node:
-        """Capacity and labels as the server was told."""
+        """Return the capacity and labels with which the server was started."""
         node = self._ask(What.INVENTORY).node
         if node is None:
             raise TransientError(f"the fake server said nothing of {self.node}")
         return node
 
     def vms(self, now_s: float) -> tuple[VmStatus, ...]:
-        """Every VM and image on the node, as of now on the server."""
+        """Return every VM and image on the node, as of now on the server."""
         del now_s
         return self._ask(What.VMS).vms
 
@@ -93,7 +93,7 @@ class RemoteHypervisor:
             self._refuse(action, str(error))
 
     def abort(self, vm: str, now_s: float) -> None:
-        """Give up the operation under way on `vm`."""
+        """Abort the operation in progress on `vm`."""
         del now_s
         self._tell_if_there(Call(What.ABORT, vm=vm))
 
@@ -103,7 +103,7 @@ class RemoteHypervisor:
         self._tell_if_there(Call(What.FORGET, vm=vm))
 
     def poll(self, now_s: float) -> tuple[Operated | GuestChanged, ...]:
-        """What the server has told since the last call, in its order."""
+        """Return the server's events since the last call, in order."""
         del now_s
         with self._lock:
             happened = tuple(self._events)
@@ -111,7 +111,7 @@ class RemoteHypervisor:
         return happened
 
     def next_due_s(self) -> float | None:
-        """Not known: `wake` tells."""
+        """Return None: the time is unknown, and `wake` announces events."""
         return None
 
     def close(self) -> None:

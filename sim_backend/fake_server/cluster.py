@@ -61,12 +61,12 @@ class FakeServerCore:
     # --- agents --------------------------------------------------------------------------------------------------
 
     def is_up(self, node: str) -> bool:
-        """Whether the host is there and has power."""
+        """Return whether the host exists and has power."""
         hypervisor = self.cluster.hypervisors.get(node)
         return hypervisor is not None and hypervisor.up
 
     def attach(self, call: Call) -> Answer:
-        """An agent begins on a node; the one before must have been detached."""
+        """Attach an agent to a node. The previous one must have been detached."""
         if not self.is_up(call.node):
             known = call.node in self.cluster.hypervisors
             return Answer(call.call, error=f"{call.node} is down" if known else f"there is no node {call.node!r}")
@@ -74,7 +74,7 @@ class FakeServerCore:
         return self._inventory(call, call.node)
 
     def detach(self, node: str) -> None:
-        """The agent of a node is gone, and with it what it waits for; its VMs and operations go on."""
+        """Detach the agent of a node and drop its pending answers. VMs and operations continue."""
         self._attached.discard(node)
         self.cluster.hypervisor(node).forget_answers()
 
@@ -100,8 +100,8 @@ class FakeServerCore:
         return None
 
     def happened(self, now_s: float) -> list[tuple[str, Answer]]:
-        """Let everything due by `now_s` happen. Returns what the agents must be told, (node, answer), in order; it is
-        lost for a node without one."""
+        """Process everything due by `now_s`. Return the messages for the agents, (node, answer), in order; for a node
+        without an agent they are lost."""
         told: list[tuple[str, Answer]] = []
         for name in self.cluster.advance(now_s):
             told.extend((name, _telling(event)) for event in self.cluster.hypervisor(name).poll(now_s))
@@ -109,7 +109,7 @@ class FakeServerCore:
         return told
 
     def next_due_s(self) -> float | None:
-        """When `happened` next has something to do; None when nothing is under way."""
+        """Return the time at which `happened` next has something to do; None when nothing is in progress."""
         return self.cluster.next_due_s()
 
     def _begin(self, hypervisor: FakeHypervisor, action: Action, refused: str, now_s: float) -> None:
@@ -158,7 +158,7 @@ class FakeServerCore:
         self._loads_mhz[control.job] = control.mhz
 
     def _share_loads(self, now_s: float) -> None:
-        """Each guest that executes wants an equal part of the load, whoever has come or gone."""
+        """Divide each load equally among the guests that execute now."""
         world = self.cluster.world
         for job, mhz in self._loads_mhz.items():
             vms = [] if job in world.completions else world.executing(job + INSTANCE_SEPARATOR)
@@ -258,7 +258,7 @@ class FakeServerCore:
 
 
 def _operation(op: Operation) -> dict[str, Any]:
-    """`due_s` None: it hangs."""
+    """Return an operation as a dict; a `due_s` of None means that it hangs."""
     due_s = op.due_s if op.due_s < float("inf") else None
     return {"id": op.action.id, "kind": op.action.kind.value, "vm": op.action.vm, "due_s": due_s}
 

@@ -14,10 +14,10 @@ REPLY_WITHIN_S = 30.0
 
 
 class FakeControl:
-    """One control connection. Not for several threads at a time.
+    """One control connection, for one thread at a time.
 
-    Every method raises Infeasible when the server says no, TransientError when it is gone or silent for
-    `reply_within_s`; after that this object is of no more use.
+    Every method raises Infeasible when the server refuses, and TransientError when the server is gone or does not
+    answer within `reply_within_s`. After a TransientError the object is unusable.
     """
 
     def __init__(self, path: str | Path, reply_within_s: float = REPLY_WITHIN_S) -> None:
@@ -41,16 +41,17 @@ class FakeControl:
         self._link.close()
 
     def state(self) -> dict[str, Any]:
-        """What is true: all domains and images of all nodes, tasks, partitions (docs/fake.md)."""
+        """Return the true state: all domains and images of all nodes, tasks, partitions
+        (docs/reference/fake-server.md)."""
         return self.do(Control(Order.STATE))
 
     def work(self, job: str, template: str) -> None:
-        """Tell what the guests of a job will truly do, before the first of them is started."""
+        """Set the true work of a job's guests, before the first of them is started."""
         self.do(Control(Order.WORK, job=job, template=template))
 
     def load(self, job: str, mhz: float) -> None:
-        """The guests of a job or web application without a template want so much CPU together from now on, in true
-        MHz; each that executes has an equal part of it."""
+        """Set the total CPU in true MHz that the guests of a job or web application without a template request from now
+        on. Guests that execute have equal parts of it."""
         self.do(Control(Order.LOAD, job=job, mhz=mhz))
 
     def fail_next(self, node: str, kind: ActionKind | None, how: How, vm: str = "") -> None:
@@ -62,11 +63,11 @@ class FakeControl:
         self.do(Control(Order.CLEAR_FAILURES, node))
 
     def lose_vm(self, node: str, vm: str) -> None:
-        """A live VM disappears."""
+        """Make a live VM disappear."""
         self.do(Control(Order.LOSE_VM, node, vm=vm))
 
     def crash_vm(self, node: str, vm: str) -> None:
-        """A live VM stops and stays defined."""
+        """Crash a live VM, which stays defined."""
         self.do(Control(Order.CRASH_VM, node, vm=vm))
 
     def host_dies(self, node: str) -> list[str]:
@@ -74,7 +75,7 @@ class FakeControl:
         return list(self.do(Control(Order.HOST_DIES, node))["gone"])
 
     def host_returns(self, node: str) -> str:
-        """The host is up again. Returns its boot id."""
+        """Bring the host up again and return its boot id."""
         return str(self.do(Control(Order.HOST_RETURNS, node))["boot_id"])
 
     def fence(self, node: str) -> bool:
@@ -82,11 +83,11 @@ class FakeControl:
         return bool(self.do(Control(Order.FENCE, node))["off"])
 
     def part(self, node: str, peer: str) -> None:
-        """Two hosts do not reach each other any more: no migration, no image from there."""
+        """Cut the network between two hosts, which prevents migrations and image transfers."""
         self.do(Control(Order.PART, node, peer))
 
     def heal(self, node: str = "", peer: str = "") -> None:
-        """Two hosts, or without names all, reach each other again."""
+        """Restore the network between two hosts; without names, between all."""
         self.do(Control(Order.HEAL, node, peer))
 
     def advance(self, seconds: float) -> float:

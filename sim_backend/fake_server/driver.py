@@ -1,4 +1,4 @@
-"""The driver of a fake server's nodes, as the entry point `fake` makes it; see docs/fake.md."""
+"""The driver of a fake server's nodes, as the entry point `fake` makes it; see docs/reference/fake-server.md."""
 
 from __future__ import annotations
 
@@ -11,5 +11,5 @@ __all__ = ["RemoteHypervisor", "from_config"]
 
 
 def from_config(config: AgentConfig, wake: Callable[[], None] | None = None) -> RemoteHypervisor:
-    """The node that `hypervisor.uri` names. Raises as `RemoteHypervisor` does."""
+    """Return the node that `hypervisor.uri` names. Raises the errors of `RemoteHypervisor`."""
     return RemoteHypervisor(config.hypervisor.uri, wake)

@@ -1,8 +1,8 @@
-"""What the guests of a fake cluster truly do, told in the template string of their job.
+"""The true behaviour of the guests of a fake cluster, given by the template string of their job.
 
-`fake:work=600000;max=1000;checkpoint=0;instances=3`: work in Mcycles per instance (0 or above), the most MHz that an
-instance can use (above 0; left out: no limit), Mcycles between its own saves (0: never) and how many instances run
-together (1 when left out). Without a template the guest idles for ever.
+`fake:work=600000;max=1000;checkpoint=0;instances=3`: work in Mcycles per instance (0 or above), the maximum MHz that an
+instance can use (above 0; omitted: no limit), Mcycles between its own saves (0: never) and the number of instances that
+run together (1 when omitted). Without a template the guest stays idle and never ends.
 """
 
 from __future__ import annotations
@@ -34,7 +34,8 @@ class Guest:
 
 
 def parse_guest(template: str) -> Guest | None:
-    """The guest that a template describes, None for an empty one. InvalidValue for anything else than `FORM`."""
+    """Return the guest that a template describes, None for an empty one. Raises InvalidValue for anything else than
+    `FORM`."""
     if not template:
         return None
     if not template.startswith(PREFIX):
@@ -76,8 +77,8 @@ class Guests:
         self._templates: dict[str, tuple[str, Guest]] = {}
 
     def work(self, job: str, template: str) -> None:
-        """The guests of a job are to do this, whatever their specs say or leave out. InvalidValue for a template that
-        is none or empty, a job that is no name, or one that is known with another template."""
+        """Set the work of a job's guests, regardless of their specifications. Raises InvalidValue for an empty or
+        invalid template, an invalid job name, or a job that is known with another template."""
         check_name("job", job)
         guest = parse_guest(template)
         if guest is None:
@@ -92,7 +93,7 @@ class Guests:
         self._templates[job] = (template, guest)
 
     def prepare(self, action: Action) -> str:
-        """See to the task of a VM that is to be started. Returns why its template cannot be used, "" when it can."""
+        """Create the task of a VM that is about to start. Return why its template cannot be used, "" when it can."""
         if action.kind is not ActionKind.START or action.spec is None or not action.spec.template:
             return ""
         try:

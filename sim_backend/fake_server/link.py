@@ -64,6 +64,6 @@ class ServerConnection:
         self._socket.close()
 
     def _limit(self, option: int, seconds: float) -> None:
-        """Each direction has a limit of its own, which a timeout of the socket object would not give."""
+        """Set the time limit of one direction. A timeout of the socket object would apply to both."""
         whole, part = divmod(seconds, 1.0)
         self._socket.setsockopt(socket.SOL_SOCKET, option, struct.pack("@ll", int(whole), int(part * 1_000_000)))

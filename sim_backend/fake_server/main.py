@@ -1,4 +1,4 @@
-"""`python -m sim_backend.fake_server`: serve a fake cluster, or (`ctl`) tell a running server what to do."""
+"""`python -m sim_backend.fake_server`: serve a fake cluster, or (`ctl`) send commands to a running server."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _NODE = re.compile(r"([\w-]+):(\d+)x(\d+(?:\.\d+)?):(\d+)(?::(\d+))?", re.ASCII)
 
 
 def parse_nodes(text: str) -> list[Node]:
-    """Nodes in `NODE_FORM`, separated by commas. Raises InvalidInput with every problem found."""
+    """Parse nodes in `NODE_FORM`, separated by commas. Raises InvalidInput with every problem found."""
     nodes: list[Node] = []
     problems: list[Problem] = []
     for part in text.split(","):
@@ -46,7 +46,7 @@ def parse_nodes(text: str) -> list[Node]:
 
 
 def parse_costs(text: str) -> OperationCosts:
-    """A named model, or four numbers START_S,SUSPEND,RESUME,MIGRATE (the last three seconds per MiB)."""
+    """Parse a named model, or four numbers START_S,SUSPEND,RESUME,MIGRATE (the last three in seconds per MiB)."""
     if text in COSTS:
         return COSTS[text]
     try:
@@ -60,7 +60,7 @@ def parse_costs(text: str) -> OperationCosts:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The command. Exit status 0 done, 1 refused, 2 wrong usage; problems go to standard error."""
+    """Run the command. Exit status 0: done; 1: refused; 2: wrong usage. Problems are written to standard error."""
     given = list(sys.argv[1:] if arguments is None else arguments)
     try:
         return _control(given[1:]) if given[:1] == ["ctl"] else _serve(given)
@@ -114,7 +114,7 @@ def _control_parser() -> argparse.ArgumentParser:
         return made
 
     order(Order.STATE, "print what is true")
-    order(Order.WORK, "tell what the guests of a job will truly do", "job", "template")
+    order(Order.WORK, "set what the guests of a job really do", "job", "template")
     order(Order.LOAD, "guests without a template share so much load", "job").add_argument("mhz", type=float)
     failing = order(Order.FAIL_NEXT, "let the next operation on a node fail", "node")
     failing.add_argument("--how", type=How, choices=list(How), default=How.REFUSE)

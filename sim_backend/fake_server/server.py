@@ -39,17 +39,19 @@ class WorldTime:
         self._begin_s, self._began_s = self._clock.now_s(), self._clock.monotonic_s()
 
     def now_s(self) -> float:
-        """The world's time; never decreases."""
+        """Return the world's time, which never decreases."""
         return self._begin_s + (self._clock.monotonic_s() - self._began_s) * self.factor
 
     def wait_s(self, due_s: float | None) -> float | None:
-        """Real seconds until `due_s`, at most an hour; None when it is not known or never comes by itself."""
+        """Return the real seconds until `due_s`, at most an hour; None when it is unknown or time does not advance on
+        its own."""
         if due_s is None or self.factor == 0.0:
             return None
         return min(max(0.0, (due_s - self.now_s()) / self.factor), WAIT_MAX_S)
 
     def advance(self, by_s: float) -> None:
-        """Move time that stands still. InvalidValue when it runs by itself, or for less than 0."""
+        """Advance a stopped clock. Raises InvalidValue when the clock runs, or for a number of seconds that is below 0
+        or infinite."""
         if self.factor != 0.0:
             raise InvalidValue("seconds", by_s, "a server with time factor 0")
         if not 0.0 <= by_s < float("inf"):
@@ -72,9 +74,10 @@ class FakeServer:
     """One fake cluster of `nodes` behind the Unix socket `path` (mode 0600), for one agent per node and any number of
     control connections (`sim_backend.fake_server.control`).
 
-    A new agent of a node takes the place of the one before and begins afresh: answers to calls of the earlier one are
-    dropped, its VMs and operations go on. A host that dies cuts its agent off. `start` and `stop` run it in a thread,
-    `run` in this one. Raises InvalidInput for a path that cannot be used, InvalidValue for a bad `time_factor`.
+    A new agent of a node replaces the previous one and starts from scratch: answers to calls of the previous agent are
+    dropped, its VMs and operations continue. A host that dies disconnects its agent. `start` and `stop` run the server
+    in a thread, `run` in the calling thread. Raises InvalidInput for a path that cannot be used, InvalidValue for an
+    invalid `time_factor`.
     """
 
     def __init__(
@@ -201,7 +204,7 @@ class FakeServer:
             self._serve(client, call)
 
     def _serve(self, client: _Client, call: Call) -> None:
-        """Answer a call, after what it brought about: who reads the answer has been told of everything before."""
+        """Process a call. The events that it causes are sent before its answer."""
         if call.what is What.HELLO and not client.node:
             reply: Answer | None = self._hello(client, call)
         elif call.control is not None and call.control.order is Order.ADVANCE:

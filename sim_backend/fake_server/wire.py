@@ -38,7 +38,7 @@ class What(StrEnum):
 
 
 class Order(StrEnum):
-    """What the control channel can be told to do to the world."""
+    """Commands of the control channel."""
 
     STATE = "state"
     WORK = "work"
@@ -111,7 +111,7 @@ class Answer:
 
 
 def to_frame(value: Call | Answer) -> bytes:
-    """The bytes of one frame. Raises CodecError for what no frame can carry."""
+    """Return the bytes of one frame. Raises CodecError for a value that does not fit into a frame."""
     body = pack(value, type(value))
     return _HEAD.pack(len(body)) + body
 
@@ -123,8 +123,8 @@ class Frames:
         self._held = bytearray()
 
     def feed(self, data: bytes, cls: type[T]) -> list[T]:
-        """The values that are complete with this data. Raises CodecError for a frame that is too long or no `cls`;
-        after that the stream cannot be read any further."""
+        """Return the values that this data completes. Raises CodecError for a frame that is too long or no `cls`; after
+        that the stream cannot be read any further."""
         held = self._held
         held += data
         values: list[T] = []

@@ -9,8 +9,8 @@ from sim_backend.fakes.hypervisor import FakeCluster, FakeHypervisor
 
 
 class Drift:
-    """Acts on the hosts of a cluster behind the agents' backs. Every call says whether it could be done: only an idle
-    live VM of ours is touched, and only where there is room for it."""
+    """Changes the hosts of a cluster without the agents' knowledge. Every call returns whether it could be done: only
+    an idle live managed VM is changed, and only where there is capacity for it."""
 
     def __init__(self, cluster: FakeCluster) -> None:
         self.cluster = cluster

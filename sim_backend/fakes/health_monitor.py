@@ -15,8 +15,8 @@ ANSWER_S = 0.01
 
 @dataclass(slots=True, eq=False)
 class FakeMonitor:
-    """Answers probes of every host. `lives`: VMs that are ill in one life, (name, generation); `apps`: applications all
-    of whose instances are ill whatever is done; `hangs`: of those, the ones that let a probe wait for its limit."""
+    """Answers probes of every host. `lives`: VMs that are unhealthy in one generation, (name, generation); `apps`:
+    applications whose instances all stay unhealthy; `hangs`: unhealthy VMs whose probes wait for their time limit."""
 
     cluster: FakeCluster
     lives: set[tuple[str, int]] = field(default_factory=set)
@@ -25,7 +25,7 @@ class FakeMonitor:
     _ever: set[str] = field(default_factory=set)  # VMs and applications that were ever ill
 
     def fall_ill(self, vm: str) -> bool:
-        """A guest does not serve any more in this life; false when it is nowhere."""
+        """Make a guest unhealthy in its current generation. Return false when it is nowhere."""
         generation = self._generation(vm)
         if generation is not None:
             self.lives.add((vm, generation))
@@ -33,23 +33,23 @@ class FakeMonitor:
         return generation is not None
 
     def app_falls_ill(self, app: str) -> None:
-        """No instance of an application serves any more, until it is taken out of `apps`."""
+        """Make all instances of an application unhealthy, until it is removed from `apps`."""
         self.apps.add(app)
         self._ever.add(app)
 
     def was_ill(self, vm: str) -> bool:
-        """Whether a guest has been ill in any life, by itself or with its application."""
+        """Return whether a guest has been unhealthy in any generation, alone or with its application."""
         return vm in self._ever or workload_of(vm)[0] in self._ever
 
     def is_ill(self, vm: str) -> bool:
-        """Whether a guest that is somewhere does not serve."""
+        """Return whether a guest exists and is unhealthy."""
         if not (self.lives or self.apps):
             return False
         generation = self._generation(vm)
         return generation is not None and self._is_ill(vm, generation)
 
     def probe(self, node: str, target: Target, address: str) -> tuple[Probed, float]:
-        """How a probe on a node ends, and after how many seconds."""
+        """Return the result of a probe on a node and its duration in seconds."""
         vm, generation = target.vm, target.generation
         if not address:
             return Probed(vm, generation, True, NO_ADDRESS), 0.0

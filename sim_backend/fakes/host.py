@@ -1,4 +1,5 @@
-"""What lies on one fake host: domains, images, operations under way, and what its agent has not been told yet."""
+"""The state of one fake host: domains, images, operations in progress, and events that its agent has not fetched
+yet."""
 
 from __future__ import annotations
 
@@ -17,11 +18,12 @@ HOLDS_MEMORY = LIVE_STATES | {VmState.INCOMING}
 
 
 class Domain:
-    """A VM, or with state SUSPENDED its saved image. Its counters count while the world does not (not live).
+    """A VM, or with state SUSPENDED its saved image. While it is not live, its counters are kept here instead of in the
+    world.
 
-    `managed`: it has our metadata; one without it has generation and attempt 0. `foreign`: its definition was not made
-    by us, and stays whatever becomes of the VM. `disks`: the generation of its disk, see
-    `shared.values.actions.Action`. `written`: the copy of the disk that its memory goes with, where it is saved.
+    `managed`: it has Trimtab's metadata; without it, generation and attempt are 0. `foreign`: Trimtab did not create
+    its definition, which stays when the VM ends. `disks`: the generation of its disk, see
+    `shared.values.actions.Action`. `written`: the copy of the disk that belongs to its saved memory.
     """
 
     __slots__ = (
@@ -65,7 +67,7 @@ class Domain:
         self.disks = self.written = 0
 
     def copy(self, state: VmState, busy: str = "") -> Domain:
-        """The same VM in another state, its counters at 0."""
+        """Return the same VM in another state, with its counters at 0."""
         made = Domain(
             self.vm,
             self.generation,
@@ -87,7 +89,7 @@ class Domain:
 
 
 class Operation:
-    """An operation under way. `before` is the state to go back to; `peer` the other host that takes part."""
+    """An operation in progress. `before` is the state to restore; `peer` is the other host that takes part."""
 
     __slots__ = ("action", "arriving", "before", "domain", "due_s", "fails", "over", "peer", "silent", "site")
 
@@ -111,22 +113,22 @@ class Fabric(Protocol):
     reachable: Callable[[str, str], bool]
 
     def address_of(self, vm: str) -> str:
-        """Where a guest can be reached, on whichever host it is."""
+        """Return the address of a guest, on any host."""
         ...
 
     def note_ready(self, node: str) -> None:
-        """The node's agent has something to fetch."""
+        """Note that the node's agent has events to fetch."""
         ...
 
     def note_double(self, vm: str, node: str, now_s: float) -> None:
-        """A lock has kept a VM from coming to life a second time, on `node`."""
+        """Record that a lock prevented a VM from starting a second time, on `node`."""
         ...
 
 
 class Disks:
-    """The truth of the VMs' disks: which copy lies on which host, and which is the newest. Whoever executes writes to
-    the copy on its host, and makes it the newest. `stale` lists (at_s, vm, node) each time a VM came to execute with
-    another one."""
+    """The true state of the VMs' disks: the copies on each host and which is the newest. A VM that executes writes to
+    the copy on its host and makes it the newest. `stale` lists (at_s, vm, node) for each VM that started executing with
+    another copy."""
 
     def __init__(self) -> None:
         self.copies: dict[tuple[str, str], int] = {}
@@ -134,24 +136,25 @@ class Disks:
         self.stale: list[tuple[float, str, str]] = []
 
     def make(self, vm: str, node: str) -> None:
-        """A new disk takes the place of all that there was."""
+        """Create a new disk, which replaces all copies."""
         self.write(vm, node)
 
     def write(self, vm: str, node: str) -> None:
-        """The guest has written."""
+        """Note that the guest has written to its disk."""
         self.newest[vm] = self.copies[vm, node] = self.newest.get(vm, 0) + 1
 
     def copy(self, vm: str, source: str, target: str) -> None:
-        """What lies at the target is overwritten."""
+        """Copy a disk to the target and overwrite the copy there."""
         if (vm, source) in self.copies:
             self.copies[vm, target] = self.copies[vm, source]
 
     def remove(self, vm: str, node: str) -> None:
-        """The copy of a host is deleted."""
+        """Delete the copy on a host."""
         self.copies.pop((vm, node), None)
 
     def executes(self, vm: str, node: str, now_s: float, written: int = 0) -> None:
-        """A VM comes to execute on a host, with the memory that goes with the copy `written` (0: with the newest)."""
+        """Note that a VM starts executing on a host, with the memory that belongs to the copy `written` (0: the
+        newest). A wrong copy is recorded in `stale`."""
         if self.copies.get((vm, node)) != (written or self.newest.get(vm)):
             self.stale.append((now_s, vm, node))
 
@@ -176,7 +179,8 @@ class Site:
         return held_mib
 
     def status(self, vm: str, now_s: float) -> VmStatus | None:
-        """The VM's one status here: a domain hides the older image it came from."""
+        """Return the VM's status on this host, None if it is not here. A domain takes precedence over the older image
+        that it came from."""
         domain = self.domains.get(vm) or self.images.get(vm)
         return None if domain is None else self.status_of(domain, now_s)
 
@@ -225,7 +229,7 @@ class Site:
         self.tell(Operated(action.id, outcome, self.status(action.vm, now_s), final, detail), now_s)
 
     def come_alive(self, domain: Domain, state: VmState, now_s: float) -> None:
-        """The domain enters the world here; an older image of it is of no more use."""
+        """Place the domain in the world on this host and delete its older image."""
         domain.state, domain.busy = state, ""
         self.images.pop(domain.vm, None)
         self.fabric.disks.executes(domain.vm, self.node.name, now_s, domain.written)
@@ -243,7 +247,7 @@ class Site:
         )
 
     def leave_world(self, domain: Domain, state: VmState, now_s: float) -> VmStatus:
-        """The domain stops for good here and its disk is unlocked; returns its last status while it was live."""
+        """Stop the domain on this host for good and unlock its disk. Return its last status while it was live."""
         final = self.status_of(domain, now_s)
         self.fabric.disks.write(domain.vm, self.node.name)
         self.fabric.world.remove(domain.vm, now_s)

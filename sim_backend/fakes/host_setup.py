@@ -53,9 +53,9 @@ class _Fault:
 class FakeSetups:
     """Carries out setups of a fake cluster's hosts.
 
-    Time goes as `clock()` says; `later(at_s, call)` has something done then. `runs` are those that have ended, in that
-    order. `set_up_with` lists (at_s, node, vm) for each VM of ours that was alive on a host when a setup of it began or
-    ended, `doubled` (at_s, node) for each setup that began while another was under way: neither must ever be.
+    `clock()` gives the time; `later(at_s, call)` schedules a call. `runs` are the completed setups, in order.
+    `set_up_with` lists (at_s, node, vm) for each managed VM that was alive on a host when a setup of it began or ended;
+    `doubled` lists (at_s, node) for each setup that began while another was in progress. Both must stay empty.
     """
 
     def __init__(
@@ -73,7 +73,7 @@ class FakeSetups:
         self.doubled: list[tuple[float, str]] = []
         self._seed = seed
         self._chance: dict[str, Random] = {}
-        self._under_way: dict[str, tuple[SetUpHost, float]] = {}
+        self._in_progress: dict[str, tuple[SetUpHost, float]] = {}
         self._faults: dict[str, _Fault] = {}
         self._hanging: dict[str, int] = {}
 
@@ -85,23 +85,23 @@ class FakeSetups:
         """Let the next `times` setups of a host last until their limit, and fail (0: none any more)."""
         self._hanging[node] = times
 
-    def under_way(self, node: str) -> SetUpHost | None:
-        """The setup that a host is in, None when there is none."""
-        found = self._under_way.get(node)
+    def in_progress(self, node: str) -> SetUpHost | None:
+        """Return the setup in progress on a host, None when there is none."""
+        found = self._in_progress.get(node)
         return None if found is None else found[0]
 
     def begin(self, node: str, effect: SetUpHost, done: Callable[[HostSetUp], None]) -> None:
         """Begin a setup; `done` is called when it has ended, unless it is interrupted."""
         now_s = self._clock()
-        if node in self._under_way:
+        if node in self._in_progress:
             self.doubled.append((now_s, node))
         self._look(node, now_s)
-        self._under_way[node] = (effect, now_s)
+        self._in_progress[node] = (effect, now_s)
         took_s = math.inf if self._hangs(node) else self._time_s(node, effect.setup.policy)
         late = took_s > effect.setup.limit_s
 
         def ends() -> None:
-            if self.under_way(node) is effect:
+            if self.in_progress(node) is effect:
                 why = f"killed after {effect.setup.limit_s:g} s" if late else self._fault(node)
                 self._end(node, not why)
                 done(HostSetUp(effect.request, not why, why))
@@ -109,14 +109,14 @@ class FakeSetups:
         self._later(now_s + min(took_s, effect.setup.limit_s), ends)
 
     def interrupt(self, node: str) -> None:
-        """The agent of a host, or the host, has died: so has what it ran."""
-        if node in self._under_way:
+        """End the setup in progress on a host because the agent or the host has died."""
+        if node in self._in_progress:
             self._end(node, None)
 
     # --- inside ---------------------------------------------------------------------------------------------------
 
     def _end(self, node: str, ok: bool | None) -> None:
-        effect, begun_s = self._under_way.pop(node)
+        effect, begun_s = self._in_progress.pop(node)
         now_s, setup = self._clock(), effect.setup
         self._look(node, now_s)
         self.runs.append(
@@ -134,7 +134,7 @@ class FakeSetups:
         )
 
     def _look(self, node: str, now_s: float) -> None:
-        """No VM of ours may be alive while a host is set up."""
+        """Record the managed VMs that are alive while a host is set up; there must be none."""
         domains = self.cluster.hypervisor(node).domains
         alive = [vm for vm, domain in domains.items() if domain.managed and domain.state in HOLDING_STATES]
         self.set_up_with += [(now_s, node, vm) for vm in alive]

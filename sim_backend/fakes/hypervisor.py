@@ -61,7 +61,7 @@ class FakeHypervisor(Site):
         return self.node
 
     def vms(self, now_s: float) -> tuple[VmStatus, ...]:
-        """One status for each VM here: its domain, or else its image."""
+        """Return one status for each VM here: of its domain, otherwise of its image."""
         self.cluster.catch_up(now_s)
         domains = [self.status_of(domain, now_s) for domain in self.domains.values()]
         if not self.images:
@@ -114,14 +114,14 @@ class FakeHypervisor(Site):
             self.cluster.disks.remove(vm, self.node.name)
 
     def poll(self, now_s: float) -> tuple[Operated | GuestChanged, ...]:
-        """What has happened up to `now_s` and was not returned before."""
+        """Return the events up to `now_s` that were not returned before."""
         self.cluster.catch_up(now_s)
         happened = tuple(self.outbox)
         self.outbox.clear()
         return happened
 
     def next_due_s(self) -> float | None:
-        """When to `poll` next: no later than when it has something, perhaps earlier."""
+        """Return the time of the next `poll`, at or before the next event."""
         if self.outbox:
             return self.told_s
         return self.cluster.next_due_s()
@@ -141,8 +141,8 @@ class FakeHypervisor(Site):
         self._failures.clear()
 
     def add_stranger(self, vm: str, memory_mib: int, now_s: float, vcpus: int = 1, cpu_mhz: float = 100.0) -> None:
-        """Somebody starts a VM here that is not ours; it idles, unless the world knows a task of its name.
-        ContractViolation when a VM of that name is here or alive elsewhere."""
+        """Start an unmanaged VM here. It is idle unless the world knows a task of its name. Raises ContractViolation
+        when a VM of that name is here or alive elsewhere."""
         self.cluster.catch_up(now_s)
         if vm in self.domains:
             raise ContractViolation(f"{vm} is on {self.node.name} already")
@@ -157,7 +157,8 @@ class FakeHypervisor(Site):
         self.cluster.locks[vm] = self.node.name
 
     def owner_stops(self, vm: str, now_s: float) -> bool:
-        """The guest of a VM that is not of our making shuts itself down; false when none is live and idle here."""
+        """Shut down the guest of a VM that Trimtab did not create. Return false when no such VM is live and idle
+        here."""
         self.cluster.catch_up(now_s)
         domain = self.domains.get(vm)
         if domain is None or not domain.foreign or domain.state not in LIVE_STATES or domain.busy:
@@ -166,7 +167,7 @@ class FakeHypervisor(Site):
         return True
 
     def owner_starts(self, vm: str, now_s: float) -> bool:
-        """Somebody starts a VM that is defined here and not of our making; false when that cannot be."""
+        """Start a VM that is defined here and that Trimtab did not create. Return false when this is not possible."""
         self.cluster.catch_up(now_s)
         domain = self.domains.get(vm)
         if not self.up or domain is None or not domain.foreign or domain.state not in DEFINED_ONLY or domain.busy:
@@ -180,7 +181,7 @@ class FakeHypervisor(Site):
         return True
 
     def lose_vm(self, vm: str, now_s: float) -> bool:
-        """The domain of a live VM disappears (VANISHED); false when no such VM is live here."""
+        """Remove the domain of a live VM (VANISHED). Return false when no such VM is live here."""
         domain = self._cut_off(vm, now_s)
         if domain is None:
             return False
@@ -189,7 +190,7 @@ class FakeHypervisor(Site):
         return True
 
     def crash_vm(self, vm: str, now_s: float) -> bool:
-        """A live VM stops and stays defined as CRASHED (VANISHED); false when no such VM is live here."""
+        """Crash a live VM, which stays defined as CRASHED (VANISHED). Return false when no such VM is live here."""
         domain = self._cut_off(vm, now_s)
         if domain is None:
             return False
@@ -226,14 +227,14 @@ class FakeHypervisor(Site):
         return gone
 
     def host_returns(self, boot: str) -> None:
-        """The host is up again under a new boot id, with what lay on its disk."""
+        """Bring the host up again under a new boot id, with the data on its disk."""
         if not self.up:
             self.up, self.boot_id = True, boot
             self.cluster.world.host_returns(self.node.name)
 
     def forget_answers(self) -> None:
-        """The agent's process is gone, and with it every answer it has not fetched or still waits for: operations go
-        on, but show only as state. Call it when the agent dies, and when it starts for what happened in between."""
+        """Drop every answer that the agent's process has not fetched or still waits for. Operations continue, but only
+        their state is visible. Call it when the agent dies, and when it starts for events in between."""
         self.outbox.clear()
         for op in self.operations.values():
             op.silent = True
@@ -241,7 +242,7 @@ class FakeHypervisor(Site):
     # --- inside --------------------------------------------------------------------------------------------------
 
     def end(self, op: Operation, now_s: float, outcome: Outcome | None = None, detail: str = "") -> None:
-        """An operation is over: as it should be, or with `outcome`."""
+        """Complete an operation: successfully if possible, or with `outcome`."""
         op.over = True
         del self.operations[op.action.vm]
         if outcome is None:
@@ -256,7 +257,7 @@ class FakeHypervisor(Site):
             self.answer(op.action, outcome, now_s, final, detail)
 
     def guest_ended(self, vm: str, now_s: float) -> None:
-        """The guest has done its work and shut itself down; a migration of it fails."""
+        """Shut down a guest that has done its work. A migration of it fails."""
         op = self.operations.get(vm)
         if op is not None and op.action.kind is ActionKind.MIGRATE:
             self.end(op, now_s, Outcome.FAILED, "the guest ended")
@@ -324,16 +325,17 @@ class FakeCluster:
         self._addresses: dict[str, str] = {}
 
     def add_node(self, node: Node, speed_factor: float = 1.0, disk_servers: int = 1) -> FakeHypervisor:
-        """A host of the cluster; it truly runs at `speed_factor` times the declared speed, and its disk serves so many
-        requests at a time."""
+        """Add a host to the cluster. It truly runs at `speed_factor` times the declared speed, and its disk serves
+        `disk_servers` requests at a time."""
         return self._make(node, cluster=self, speed_factor=speed_factor, disk_servers=disk_servers)
 
     def hypervisor(self, name: str) -> FakeHypervisor:
-        """The hypervisor of a node. KeyError when there is none."""
+        """Return the hypervisor of a node. Raises KeyError when there is none."""
         return self.hypervisors[name]
 
     def next_due_s(self) -> float | None:
-        """When `advance` next has something to do, None when nothing is under way. O(log n) at worst."""
+        """Return the time at which `advance` next has something to do, None when nothing is in progress. O(log n) at
+        worst."""
         heap = self._heap
         while heap and heap[0][2].over:
             heappop(heap)
@@ -363,7 +365,7 @@ class FakeCluster:
         self.hypervisors[name] = self.sites[name] = hypervisor
 
     def schedule(self, op: Operation) -> None:
-        """The operation ends at `op.due_s`, unless it is over before."""
+        """Schedule the end of an operation at `op.due_s`, unless it is over before."""
         self._order += 1
         heappush(self._heap, (op.due_s, self._order, op))
 
@@ -389,7 +391,7 @@ class FakeCluster:
                 hypervisor.end(op, now_s, Outcome.FAILED, f"{dead.node.name} died")
 
     def address_of(self, vm: str) -> str:
-        """Where a guest can be reached: one address of 10.0.0.0/8 for each name, in the order of their first asking."""
+        """Return the address of a guest: one address of 10.0.0.0/8 for each name, in the order of first requests."""
         address = self._addresses.get(vm)
         if address is None:
             number = len(self._addresses) + 1
@@ -397,11 +399,11 @@ class FakeCluster:
         return address
 
     def note_ready(self, node: str) -> None:
-        """The node's agent has something to fetch."""
+        """Note that the node's agent has events to fetch."""
         self._ready[node] = None
 
     def note_double(self, vm: str, node: str, now_s: float) -> None:
-        """A lock has kept a VM from coming to life a second time, on `node`."""
+        """Record that a lock prevented a VM from starting a second time, on `node`."""
         self.doubles.append((now_s, vm, node))
 
     def _home(self, vm: str) -> str:

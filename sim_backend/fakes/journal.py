@@ -34,5 +34,5 @@ class MemoryJournal:
             self._compact_at = len(self._records) + self._length_max
 
     def records(self) -> tuple[Any, ...]:
-        """Every record, or an equivalent shorter list, oldest first."""
+        """Return every record, or an equivalent shorter list, oldest first."""
         return tuple(self._records)

@@ -1,5 +1,5 @@
-"""A load balancer that remembers what it is told, has the sites of the world route by it and says what they measure.
-Failures are scripted."""
+"""A load balancer that remembers its configuration, makes the sites of the world route by it and reports their
+measurements. Failures are scripted."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ NOBODY: Mapping[str, Balancer] = {}
 
 
 class FakeBalancer:
-    """Implements `shared.ports.controller.LoadBalancer` for the applications of `sites`, by name; one without a site is
-    drained at once. `tables`, `orders`: what it was told last of each. `calls`: what it was told, in order.
-    `fail_next`: so many calls from now on do not reach it."""
+    """Implements `shared.ports.controller.LoadBalancer` for the applications of `sites`, by name. The instances of an
+    application without a site are drained at once. `tables`, `orders`: the last configuration of each application.
+    `calls`: all configurations, in order. `fail_next`: number of calls from now on that fail."""
 
     name = "fake"
     measures = True
@@ -51,7 +51,7 @@ class FakeBalancer:
         return site.measure() if site is not None else None
 
     def restart(self) -> None:
-        """It begins anew and knows nothing."""
+        """Restart the load balancer, which loses its configuration."""
         for app in self.tables:
             if app in self._sites:
                 self._sites[app].route(())
@@ -64,5 +64,5 @@ class FakeBalancer:
             raise TransientError("the balancer does not answer")
 
     def serving(self, app: str) -> frozenset[str]:
-        """The instances that get new requests."""
+        """Return the instances that get new requests."""
         return frozenset(backend.vm for backend in self.tables.get(app, ()) if not backend.drain)

@@ -24,7 +24,7 @@ def check(op: Operation, now_s: float) -> Answer | None:
     site, vm = op.site, op.action.vm
     domain = site.domains.get(vm)
     if vm in site.operations or (domain is not None and domain.busy):
-        return Outcome.BUSY, "another operation on it is under way"
+        return Outcome.BUSY, "another operation on it is in progress"
     if domain is not None and not domain.managed and op.action.kind not in HERE_OR_NOT_OURS:
         return Outcome.REFUSED, "it is not ours"
     op.domain = domain
@@ -35,7 +35,7 @@ def check(op: Operation, now_s: float) -> Answer | None:
 
 
 def trouble(op: Operation) -> str:
-    """Why an operation that is due cannot end well; "" when it can."""
+    """Return why an operation that is due cannot succeed; "" when it can."""
     if op.fails:
         return "failed half-way"
     peer = op.peer
@@ -45,7 +45,7 @@ def trouble(op: Operation) -> str:
 
 
 def begin(op: Operation, now_s: float) -> None:
-    """The operation starts: what it holds while it runs is taken now."""
+    """Start an operation and reserve the resources that it holds."""
     kind, site, vm = op.action.kind, op.site, op.action.vm
     domain = op.domain
     if domain is not None:
@@ -68,7 +68,7 @@ def begin(op: Operation, now_s: float) -> None:
 
 
 def finish(op: Operation, now_s: float) -> VmStatus | None:
-    """The operation succeeds. Returns the VM's last counters where it left or stopped executing."""
+    """Complete an operation successfully. Return the VM's last counters if it left or stopped executing."""
     return _FINISHES[op.action.kind](op, now_s)
 
 
@@ -202,7 +202,7 @@ def _check_migrate(op: Operation, _now_s: float) -> Answer | None:
     if peer is None or not reached:
         return Outcome.FAILED, "target unreachable"
     if action.vm in peer.operations:
-        return Outcome.BUSY, f"another operation on it is under way on {peer.node.name}"
+        return Outcome.BUSY, f"another operation on it is in progress on {peer.node.name}"
     image = peer.images.get(action.vm)
     if action.vm in peer.domains or (image is not None and image.generation > op.domain.generation):
         return Outcome.ALREADY_THERE, f"{peer.node.name} has it"
@@ -254,7 +254,8 @@ _CHECKS: dict[ActionKind, Callable[[Operation, float], Answer | None]] = {
 
 
 def _present(site: Site, vm: str, generation: int) -> Answer | None:
-    """How an action that brings `vm` to life as `generation` is answered where it, or its newer image, is already."""
+    """Return the answer to an action that starts `vm` as `generation` where it, or its newer image, already exists;
+    None where neither does."""
     domain = site.domains.get(vm)
     if domain is not None:
         return MET if domain.generation == generation else _taken(domain)
@@ -265,7 +266,8 @@ def _present(site: Site, vm: str, generation: int) -> Answer | None:
 
 
 def _fits(site: Site, domain: Domain, held_mib: int = 0) -> Answer | None:
-    """`held_mib`: what it holds already."""
+    """Return the refusal if the domain does not fit on the host, else None. `held_mib`: memory that it already
+    holds."""
     free_mib = site.node.memory_mib - site.memory_used_mib() + held_mib
     if domain.memory_mib > free_mib:
         return Outcome.NO_ROOM, f"{domain.memory_mib} MiB wanted, {free_mib} MiB free"
@@ -280,7 +282,8 @@ def _allotment(site: Site, cpu_mhz: float, vcpus: int) -> Answer | None:
 
 
 def _lock(op: Operation, now_s: float) -> Answer | None:
-    """The lock on the VM's disk: the second guard against a VM that runs twice."""
+    """Return the refusal if the VM's disk is locked, else None. The lock is the second protection against a VM that
+    runs twice."""
     site, vm = op.site, op.action.vm
     holder = site.fabric.locks.get(vm)
     if holder is None:

@@ -60,7 +60,8 @@ class PowerTimes:
 
 @dataclass(slots=True)
 class _WakeFault:
-    """The next `times` wakes fail; `late_s` None: they never come about, and `told`: the driver says so."""
+    """Failure of the next `times` wakes. `late_s`: delay of the wake (None: the host never wakes). `told`: the driver
+    reports the failure."""
 
     times: float
     late_s: float | None = None
@@ -124,14 +125,14 @@ class FakePower:
         return PowerAnswer(done, "" if done else f"{operation} failed by the script")
 
     def state(self, node: str) -> HostPower:
-        """What a host is doing. KeyError when there is none."""
+        """Return the power state of a host. Raises KeyError when there is none."""
         state = self._states.get(node, HostPower.UP)
         if self.cluster.hypervisors[node].up:
             return state if state is HostPower.FALLING else HostPower.UP
         return state if state in (HostPower.SUSPENDED, HostPower.WAKING) else HostPower.OFF
 
     def sleeps(self, node: str) -> bool:
-        """Whether a host is down because it was put to sleep, or switched off, or comes up from there."""
+        """Return whether a host is down because it was put to sleep or switched off, or is waking up from there."""
         return node in self._asleep and not self.cluster.hypervisors[node].up
 
     # --- scripts --------------------------------------------------------------------------------------------------
@@ -141,7 +142,7 @@ class FakePower:
         self._failing[node] = times
 
     def fail_wake(self, node: str, times: float = math.inf, told: bool = False) -> None:
-        """Let the next `times` wakes of a node that is down come to nothing; `told`: the driver says that they did."""
+        """Make the next `times` wakes of a node that is down fail. `told`: the driver reports the failure."""
         self._wakes[node] = _WakeFault(times, None, told)
 
     def wake_late(self, node: str, late_s: float, times: float = math.inf) -> None:
@@ -153,7 +154,7 @@ class FakePower:
         self._sleeps[node] = [how] * times
 
     def mend(self, node: str) -> None:
-        """Nothing that was scripted for a node happens any more."""
+        """Remove all scripted faults of a node."""
         for scripted in (self._failing, self._wakes, self._sleeps):
             scripted.pop(node, None)
 
@@ -192,7 +193,7 @@ class FakePower:
         return True
 
     def sleep(self, node: str, mode: SleepMode, fails: Callable[[str], None]) -> None:
-        """A host that is up is to go to sleep; `fails(why)` is called if it does not."""
+        """Put a host that is up to sleep. `fails(why)` is called if it does not go to sleep."""
         faults = self._sleeps.get(node)
         if self.state(node) is not HostPower.UP:
             return
@@ -209,18 +210,19 @@ class FakePower:
         self._after(time_s * self._factor(node), lambda: self._goes_down(node, how) if self._is(node, turn) else None)
 
     def died(self, node: str) -> None:
-        """A host has stopped by itself: what was under way with its power is over."""
+        """Note that a host has stopped on its own, which ends its power operations."""
         self._asleep.discard(node)
         self._goes(node, HostPower.OFF)
 
     def returned(self, node: str) -> None:
-        """Somebody has brought a host up again."""
+        """Note that somebody has brought a host up again."""
         self._goes(node, HostPower.UP)
 
     # --- inside ---------------------------------------------------------------------------------------------------
 
     def _put_to_sleep(self, node: str) -> PowerAnswer:
-        """By the driver: whether the host refuses shows at once, that it hangs only in its going on to report."""
+        """Put a host to sleep through the driver. A refusal is answered at once; a hang is visible only because the
+        host keeps reporting."""
         why: list[str] = []
         self.sleep(node, SleepMode.OFF, why.append)
         return PowerAnswer(not why, "".join(why))
@@ -235,7 +237,7 @@ class FakePower:
             self._later(self._now_s() + delay_s, call)
 
     def _factor(self, node: str) -> float:
-        """By how much this host, this time, takes longer than the others."""
+        """Return the factor by which this host takes longer than the others this time."""
         if node not in self._chance:
             chance = Random(f"{self._seed} {node}")
             self._chance[node] = (math.exp(self.times.noise * chance.gauss(0.0, 1.0)), chance)
@@ -243,7 +245,7 @@ class FakePower:
         return own * math.exp(self.times.noise * chance.gauss(0.0, 1.0))
 
     def _goes(self, node: str, state: HostPower) -> int:
-        """Note what a host is doing from now on; what was under way with it before comes to nothing."""
+        """Set the power state of a host, which cancels the operation in progress. Return the number of the change."""
         self._states[node] = state
         self.changes.append((self._now_s(), node, state))
         self._turn[node] = turn = self._turn.get(node, 0) + 1

@@ -1,4 +1,5 @@
-"""A feed of day-ahead prices as a market publishes them, and as it may fail: silent, stopped, or back in time."""
+"""A feed of day-ahead prices as a market publishes them, with its failures: it cannot be read, stops, or goes back in
+time."""
 
 from __future__ import annotations
 
@@ -15,8 +16,8 @@ PUBLISHED_S = 13 * 3_600.0  # by so late in the day the prices of the next day a
 
 @dataclass(frozen=True, slots=True)
 class FeedFault:
-    """From `from_s` until `to_s` the feed is as it was at `from_s` ("stopped"), says that it cannot be read ("silent")
-    or says what it did `back_s` before ("back")."""
+    """Failure of the feed from `from_s` until `to_s`. "stopped": the prices stay as at `from_s`. "silent": the feed
+    cannot be read. "back": the feed shows the prices from `back_s` earlier."""
 
     kind: str
     from_s: float
@@ -48,7 +49,7 @@ class FakePrices:
         self._said: dict[float, PricesRead] = {}
 
     def __call__(self, now_s: float) -> PricesRead:
-        """What a reader finds at `now_s`; the same object while nothing new was published."""
+        """Return the reading at `now_s`; the same object until new prices are published."""
         fault = next((fault for fault in self.faults if fault.from_s <= now_s < fault.to_s), None)
         if fault is None:
             return self._published(now_s)

@@ -12,9 +12,9 @@ READS_PER_S = 1000.0  # one after the other
 
 
 def paces(world: World, host: str, run: StandardRun) -> tuple[StandardPace, ...]:
-    """What each copy does in `run.run_s` seconds, when the host's guests go on using what they use now. A copy on the
-    CPU has one core at most; where cores are short, all that are in use are shared alike among copies and guests. One
-    of the disk waits for the others at it."""
+    """Return the result of each copy in `run.run_s` seconds, while the host's guests keep their current use. A copy on
+    the CPU has at most one core; where cores are short, copies and guests share them equally. Copies on the disk wait
+    for each other and for the guests."""
     core_mhz, capacity_mhz, parts, servers = world.standing(host)
     cores = capacity_mhz / core_mhz
     used_cores = cores * world.used_frac(host)

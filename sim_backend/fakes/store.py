@@ -62,11 +62,11 @@ class MemoryStore:
             raise StaleTerm(f"term {term}: the store is at {self.term}, held by {self.leader!r}")
 
     def records(self) -> tuple[Any, ...]:
-        """Everything stored."""
+        """Return all records."""
         return tuple(self._records.values())
 
     def get(self, key: tuple[str, str]) -> Any:
-        """The record of a key, None when there is none."""
+        """Return the record of a key, None when there is none."""
         return self._records.get(key)
 
     def _check_available(self) -> None:

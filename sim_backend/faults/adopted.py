@@ -1,7 +1,7 @@
-"""VMs that were there before Trimtab, in fault runs: adopted, shut down and started by their owners, let go.
+"""VMs in fault runs that existed before Trimtab: adopted, shut down and started by their owners, released.
 
-Drawn from a stream of randomness of their own, so that the other faults of a seed stay what they are. What must hold:
-the definition of each is on one host and never goes, none is saved, and its job says whether it runs.
+Drawn from a separate random stream, so that the other faults of a seed do not change. Invariants: the definition of
+each VM is on exactly one host and is never removed, none is saved, and its job shows whether it runs.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from functools import partial
 from random import Random
 from typing import Any
 
-from shared.protocol.operator_messages import AdoptVm, ForgetVm
+from shared.protocol.operator_messages import AdoptVm, ReleaseVm
 from shared.values.jobs import JobPhase
 from shared.values.nodes import Node
 from shared.values.vms import LIVE_STATES, VmState
@@ -44,7 +44,7 @@ class OwnerFault(StrEnum):
 @dataclass(frozen=True, slots=True)
 class Pet:
     """One such VM. `shut_down`: when its guest shuts down, and for how long it is off; `released_s`: when its operator
-    lets go of it (0: never)."""
+    releases it (0: never)."""
 
     vm: str
     node: str
@@ -55,7 +55,7 @@ class Pet:
 
 
 def draw_pets(seed: int, nodes: Iterable[Node]) -> tuple[Pet, ...]:
-    """The VMs of a seed; none in most of them."""
+    """Draw the VMs of a seed; none for most seeds."""
     if seed % SHARE != TURN:
         return ()
     rng = Random(f"pets of {seed}")
@@ -103,7 +103,7 @@ class AdoptedFaults:
         self.loop.cluster.hypervisor(pet.node).add_stranger(pet.vm, pet.memory_mib, self.loop.engine.now_s)
 
     def _where(self, pet: Pet) -> tuple[FakeHypervisor, Domain] | None:
-        """The host that defines it; one that it is only coming to does not yet."""
+        """Return the host that defines the VM, without the target of a migration in progress; None if there is none."""
         for hypervisor in self.loop.cluster.hypervisors.values():
             domain = hypervisor.domains.get(pet.vm)
             if domain is not None and domain.state is not VmState.INCOMING:
@@ -111,7 +111,7 @@ class AdoptedFaults:
         return None
 
     def _adopt(self, pet: Pet) -> None:
-        """As an operator does: again, where it was refused, under the same name of the job."""
+        """Adopt a VM as an operator does, and retry after a refusal under the same job name."""
         record, found = self._record(pet), self._where(pet)
         if record is not None or found is None or found[1].managed or self.loop.engine.now_s > RELEASED_S[0]:
             return
@@ -123,7 +123,7 @@ class AdoptedFaults:
 
     def _release(self, pet: Pet) -> None:
         self._done[OwnerFault.VM_RELEASED.value] += 1
-        self.loop.operator.send(ForgetVm(f"forget-{pet.vm}", pet.vm))
+        self.loop.operator.send(ReleaseVm(f"forget-{pet.vm}", pet.vm))
 
     def _shut_down(self, pet: Pet, off_s: float) -> None:
         self._touch()
@@ -139,13 +139,13 @@ class AdoptedFaults:
             found[0].owner_starts(pet.vm, self.loop.engine.now_s)
 
     def _record(self, pet: Pet) -> Any:
-        """Its job as the store has it; None: there is none."""
+        """Return its job as stored, None if there is none."""
         return self.loop.store.get(("job", pet.vm))
 
     # --- what must hold -----------------------------------------------------------------------------------------------
 
     def check(self) -> None:
-        """After every event."""
+        """Check the invariants after an event."""
         now_s = self.loop.engine.now_s
         for pet in self.pets if now_s > 1.0 else ():
             homes = [
@@ -162,7 +162,7 @@ class AdoptedFaults:
                 self._report("definition-doubled", f"{pet.vm} on {homes}")
 
     def unsettled(self) -> list[str]:
-        """Why jobs of adopted VMs do not say yet what is."""
+        """Return why jobs of adopted VMs do not show the true state yet."""
         why = []
         for pet in self.pets:
             record, found = self._record(pet), self._where(pet)

@@ -36,13 +36,14 @@ class FaultApp:
     illnesses: tuple[Illness, ...] = ()
 
     def truth(self) -> TrueWeb:
-        """What it really is."""
+        """Return the true behaviour of the application."""
         name, t_min_s = next(((flow.name, flow.t_min_s) for flow in self.app.flows), ("requests", 0.02))
         return TrueWeb((TrueFlow(name, steps(self.rates), self.work_mcycles, t_min_s),), seed=self.seed)
 
 
 def draw_apps(seed: int, nodes: Sequence[Node], policy: str) -> tuple[FaultApp, ...]:
-    """One or two applications; the first lasts. Rules only for a policy that knows them."""
+    """Draw one or two applications, the first of which is never removed. They have rules only for a policy that
+    supports them."""
     rng = Random(f"apps:{seed}")
     ruled = policy not in RULELESS
     lasting = replace(_app(0, nodes, ruled, rng), removed_s=math.inf)
@@ -51,7 +52,7 @@ def draw_apps(seed: int, nodes: Sequence[Node], policy: str) -> tuple[FaultApp, 
 
 
 def watched(seed: int, drawn: FaultApp) -> FaultApp:
-    """An application with the probe and the illnesses that the seed gives it."""
+    """Return the application with the seed's probe and illnesses."""
     name, changed = drawn.app.name, drawn.changed
     probe = draw_probe(seed, name)
     return replace(
@@ -97,19 +98,20 @@ def _app(index: int, nodes: Sequence[Node], ruled: bool, rng: Random) -> FaultAp
 
 
 def _app_rules(nodes: Sequence[Node], rng: Random) -> Rules:
-    """Two instances always have somewhere to run: n0 is never ruled out, and there are five nodes."""
+    """Draw rules under which two instances always have nodes to run on: n0 is never excluded, and there are five
+    nodes."""
     names = [node.name for node in nodes[1:]]
     how = rng.random()
     if how < 0.3:
-        return Rules(forbid=(rng.choice(names),), apart="front")
+        return Rules(node_anti_affinity=(rng.choice(names),), anti_affinity="front")
     if how < 0.5:
-        return Rules(pin=(nodes[0].name, *rng.sample(names, 3)), keep=rng.random() < 0.5)
-    return Rules(apart="front") if how < 0.7 else Rules()
+        return Rules(node_affinity=(nodes[0].name, *rng.sample(names, 3)), no_migration=rng.random() < 0.5)
+    return Rules(anti_affinity="front") if how < 0.7 else Rules()
 
 
 def with_rules(seed: int, jobs: Sequence[Job], nodes: Sequence[Node], policy: str) -> tuple[Job, ...]:
-    """The jobs, some of them with rules where the policy knows them. Each could run beside the applications: rules are
-    given only to jobs that need no label, groups and `keep` only to those of one instance."""
+    """Return the jobs, some of them with rules if the policy supports rules. Each could run beside the applications:
+    only jobs without required labels get rules, and only jobs of one instance get groups and `no_migration`."""
     if policy in RULELESS:
         return tuple(jobs)
     rng = Random(f"rules:{seed}")
@@ -119,18 +121,18 @@ def with_rules(seed: int, jobs: Sequence[Job], nodes: Sequence[Node], policy: st
 def _job_rules(job: Job, nodes: Sequence[Node], rng: Random) -> Rules:
     names = [node.name for node in nodes]
     how = rng.random()
-    if job.needs:
+    if job.required_labels:
         return Rules()
     if how < 0.15:
-        return Rules(pin=tuple(rng.sample(names, max(2, job.instances))))
+        return Rules(node_affinity=tuple(rng.sample(names, max(2, job.instances))))
     if how < 0.25:
-        return Rules(forbid=(rng.choice(names),))
+        return Rules(node_anti_affinity=(rng.choice(names),))
     if job.instances > 1 or how > 0.7:
         return Rules()
     if how < 0.35:
-        return Rules(keep=True)
+        return Rules(no_migration=True)
     if how < 0.5:
-        return Rules(apart="front")
+        return Rules(anti_affinity="front")
     if how < 0.6:
-        return Rules(apart="quiet")
-    return Rules(together="pair") if job.memory_mib <= 600 else Rules()
+        return Rules(anti_affinity="quiet")
+    return Rules(affinity="pair") if job.memory_mib <= 600 else Rules()

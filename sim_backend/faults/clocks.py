@@ -46,13 +46,13 @@ class FaultWindow:
 
 
 def draw_window(seed: int, turn: int) -> FaultWindow:
-    """The window of a seed, the `turn`-th of those that have one."""
+    """Draw the window of a seed; `turn` selects the clock change among the seeds that have a window."""
     every = list(ClockChange)
     return changed_window(every[turn // SHARE % len(every)], seed) if turn % SHARE == TURN else FaultWindow()
 
 
 def changed_window(change: ClockChange, seed: int) -> FaultWindow:
-    """A window on a day on which clocks are changed in that way."""
+    """Return a window on a day with this clock change."""
     rng = Random(f"clocks {seed}")
     closes_s, deadline_s = CLOSES_S, DEADLINE_S
     match change:
@@ -85,6 +85,6 @@ def changed_window(change: ClockChange, seed: int) -> FaultWindow:
 
 
 def _local_s(at_s: int, change_s: int, forward: bool) -> int:
-    """What the local clock shows, in seconds since midnight: 02:00 becomes 03:00, or 03:00 becomes 02:00."""
+    """Return the local time in seconds since midnight: 02:00 becomes 03:00, or 03:00 becomes 02:00."""
     before_s, after_s = (2 * HOUR_S, 3 * HOUR_S) if forward else (3 * HOUR_S, 2 * HOUR_S)
     return at_s - change_s + (before_s if at_s < change_s else after_s)

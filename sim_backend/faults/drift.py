@@ -1,5 +1,5 @@
-"""Drift in fault runs: what somebody else does to VMs of ours, drawn from a seed; and that it is noticed, that
-nobody else is blamed for what nobody else did, and that no tug of war comes about."""
+"""Drift in fault runs: external changes to managed VMs, drawn from a seed. Checks that each is noticed, that none is
+reported without cause, and that Trimtab and the other party do not keep undoing each other's changes."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ COUNT_MIN, COUNT_MAX = 3, 8
 START_AFTER_S = (5.0, 120.0)
 PRIORITY = 5
 TOLD_MAX = 3  # changes that the controllers may tell for one that was made, a change of leaders in between
-BLAMING = "-by-other"
+BLAMING = "-externally"
 
 
 class DriftKind(StrEnum):
-    """What somebody else does to a VM of ours."""
+    """Kind of external change to a managed VM."""
 
     MOVED = "vm-moved-by-hand"
     STOPPED = "vm-stopped-by-hand"
@@ -48,7 +48,7 @@ class Touch:
 
 
 def draw_drift(seed: int) -> tuple[Touch, ...]:
-    """What somebody else does in the run of a seed, in order; nothing in most of them."""
+    """Draw the external changes in the run of a seed, in order; none for most seeds."""
     if seed % SHARE != TURN:
         return ()
     rng = Random(f"hands of {seed}")
@@ -62,7 +62,8 @@ def draw_drift(seed: int) -> tuple[Touch, ...]:
 
 
 class DriftChecks:
-    """What must hold for what controllers tell of others. `touched`: how often a VM of a workload was truly touched."""
+    """Invariants for the external changes that controllers report. `touched`: true number of external changes to the
+    VMs of a workload."""
 
     def __init__(self, report: Callable[[str, str], None]) -> None:
         self._report = report
@@ -70,7 +71,7 @@ class DriftChecks:
         self._told: Counter[str] = Counter()
 
     def on_effect(self, effect: fx.Effect) -> None:
-        """A controller is about to carry out an effect."""
+        """Check an effect that a controller is about to carry out."""
         event = effect.message if type(effect) is fx.Publish else None
         if type(event) is not Happened or not event.what.endswith(BLAMING):
             return
@@ -79,7 +80,7 @@ class DriftChecks:
         if not self.touched[workload]:
             self._report("blamed-others", f"{event.what} {event.subject}: nobody else has touched it")
         elif self._told[workload] > TOLD_MAX * self.touched[workload]:
-            self._report("tug-of-war", f"{event.what} {event.subject}: told {self._told[workload]} times")
+            self._report("tug-of-war", f"{event.what} {event.subject}: reported {self._told[workload]} times")
 
 
 class DriftFaults:
@@ -126,7 +127,8 @@ class DriftFaults:
         return done
 
     def _start(self, vm: str) -> None:
-        """Whoever stopped it starts it again, where it was and if it has not been started elsewhere since."""
+        """Start a VM again that was stopped externally, on the same host, if it has not been started elsewhere
+        since."""
         home = self.drift.stopped[vm][0] if vm in self.drift.stopped else ""
         workload = workload_of(vm)[0]
         if home and not any(workload_of(one)[0] == workload for one in self._ours(home)):
@@ -137,12 +139,12 @@ class DriftFaults:
         return [vm for vm in self._loop.cluster.hypervisor(node).domains if INSTANCE_SEPARATOR in vm]
 
     def _may_go(self, vm: str, source: str, target: str) -> bool:
-        """Whether somebody with sense would move it there: it is up, has the labels, and no other VM of the
-        workload is on it or under way to it."""
+        """Return whether a careful operator would move the VM there: the target is up and has the labels, and no other
+        VM of the workload is on it or on its way there."""
         cluster, workload = self._loop.cluster, workload_of(vm)[0]
         site = cluster.hypervisor(target)
         job = self._loop.jobs.get(workload)
-        if target == source or not site.up or job is None or not set(job.needs) <= set(site.node.labels):
+        if target == source or not site.up or job is None or not set(job.required_labels) <= set(site.node.labels):
             return False
         others = {instance_name(workload, index) for index in range(job.instances)}
         return others.isdisjoint(site.domains)

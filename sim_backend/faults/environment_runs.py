@@ -30,7 +30,7 @@ WANTED_AT_LAST = 1  # units of the web environment
 
 
 def with_environments(settings: LoopSettings, seed: int) -> LoopSettings:
-    """The settings of a loop whose nodes change hands."""
+    """Return the settings of a loop whose nodes are reassigned between environments."""
     controller = replace(settings.controller, setup_tries=SETUP_TRIES, web_adjust_s=20.0)
     return replace(settings, controller=controller, seed=seed)
 
@@ -60,7 +60,7 @@ class EnvironmentFaults:
             self._at(incident.at_s, incident)
 
     def exempt(self, job: str) -> bool:
-        """Whether a job may have been turned away: its environment was destroyed."""
+        """Return whether a job may have been refused because its environment was destroyed."""
         return self.loop.jobs[job].environment in self.over
 
     def repair(self) -> None:
@@ -71,20 +71,20 @@ class EnvironmentFaults:
         self._mend()
 
     def end(self) -> None:
-        """All environments are destroyed."""
+        """Destroy all environments."""
         self.over |= set(self.names)
         for name in self.names:
             self.loop.operator.send(DestroyEnvironment(f"end-{name}", name))
 
     def unsettled(self) -> list[str]:
-        """Why environments have not converged."""
+        """Return why environments have not converged."""
         return unsettled_environments(self.loop, self.names, frozenset(self.over), WANTED_AT_LAST)
 
     def _ask_at(self, at_s: float, request: Request) -> None:
         self.loop.engine.at(at_s, PRIORITY, lambda: self.loop.operator.send(request))
 
     def _mend(self) -> None:
-        """What is not as it was agreed is asked for, whenever it is found so from now on."""
+        """Request the repair of all deviations from the specifications, now and whenever one is found later."""
         loop = self.loop
         tag = f"{loop.engine.now_s:.0f}"
         for name, node in stored(loop, "node", loop.agents).items():
@@ -125,7 +125,7 @@ class EnvironmentFaults:
         self._done[incident.kind.value] += 1
 
     def _when_handed_over(self, incident: HandoverIncident) -> None:
-        """As soon as a node is so far, if that is before the incident's end."""
+        """Apply the incident as soon as a node has reached the required state, if that is before the incident's end."""
         if self._hit(incident):
             self._done[incident.kind.value] += 1
             return
@@ -137,7 +137,7 @@ class EnvironmentFaults:
         loop = self.loop
         if incident.kind is HandoverFault.CONTROLLER_KILLED_IN_HANDOVER:
             return self._kill_leader()
-        setting_up = [name for name in sorted(loop.agents) if loop.fake_setups.under_way(name) is not None]
+        setting_up = [name for name in sorted(loop.agents) if loop.fake_setups.in_progress(name) is not None]
         if not setting_up:
             return False
         name = setting_up[incident.number % len(setting_up)]

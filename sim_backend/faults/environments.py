@@ -82,7 +82,7 @@ class FaultEnvironments:
 
 
 def draw_environments(seed: int, nodes: Sequence[Node], jobs: Sequence[Job], until_s: float) -> FaultEnvironments:
-    """The environments of a seed; everything that is asked for, and every fault, comes before `until_s`."""
+    """Draw the environments of a seed. All requests and faults come before `until_s`."""
     rng = Random(f"environments:{seed}")
     agreements = _agreements(rng)
     names = [agreement.name for agreement in agreements]
@@ -98,9 +98,9 @@ def draw_environments(seed: int, nodes: Sequence[Node], jobs: Sequence[Job], unt
 
 
 def at_home(job: Job, environment: str) -> Job:
-    """The job as it is submitted to an environment, or to none: without rules that its nodes might not meet, and, in
-    one, no larger than what it has in the end."""
-    plain = replace(job, rules=Rules(), needs=())
+    """Return the job as submitted to an environment, or to none: without rules that the nodes might not satisfy and, in
+    an environment, no larger than the environment's final size."""
+    plain = replace(job, rules=Rules(), required_labels=())
     if not environment:
         return plain
     submit_s = max(job.submit_s, JOBS_FROM_S)
@@ -111,7 +111,8 @@ def at_home(job: Job, environment: str) -> Job:
 
 
 def _boxed(stage: Stage) -> Stage:
-    """What a VM of the template can do, and so short that the few there are come to the end of all jobs."""
+    """Return the stage within the limits of the template's VM, and short enough for the few VMs to complete all
+    jobs."""
     run_s = min(stage.work_mcycles / stage.max_mhz, BOXED_S)
     return Stage(run_s * TEMPLATE.max_mhz, TEMPLATE.max_mhz, 0.0, TEMPLATE.memory_mib)
 
@@ -199,8 +200,8 @@ def _setup(rng: Random) -> Setup:
 
 
 def _site(node: Node, until_s: float, rng: Random) -> FaultApp:
-    """An application without a goal, one instance of which fills a node; its load comes and goes, and is that of one
-    instance from `until_s` on."""
+    """Return an application without a goal, one instance of which fills a node. Its load varies, and needs one instance
+    from `until_s` on."""
     app = WebApp(
         SITE,
         (),

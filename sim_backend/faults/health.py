@@ -34,7 +34,7 @@ class Illness:
 
 
 def draw_probe(seed: int, app: str) -> Probe | None:
-    """How the instances of an application of a seed are watched (None: they are not)."""
+    """Draw the health check of an application of a seed, None for no health checks."""
     rng = Random(f"probe:{seed}:{app}")
     if rng.random() >= WATCHED:
         return None
@@ -50,7 +50,7 @@ def draw_probe(seed: int, app: str) -> Probe | None:
 
 
 def draw_illnesses(seed: int, app: str) -> tuple[Illness, ...]:
-    """The illnesses of an application of a seed, in their order."""
+    """Draw the illnesses of an application of a seed, in order."""
     rng = Random(f"ill:{seed}:{app}")
     return tuple(sorted((_illness(rng) for _ in range(rng.randint(1, ILL_MAX))), key=lambda each: each.at_s))
 

@@ -64,7 +64,7 @@ class HealthChecks:
         self._replaced_s: dict[str, list[float]] = {}
 
     def on_effect(self, effect: fx.Effect) -> None:
-        """A controller is about to carry out an effect."""
+        """Check an effect that a controller is about to carry out."""
         if type(effect) is not fx.Publish or type(effect.message) is not Happened:
             return
         event = effect.message

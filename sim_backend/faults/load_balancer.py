@@ -1,5 +1,5 @@
-"""The load balancer in a fault run: which applications it serves, when it is out of reach or begins anew, drawn from
-the seed; and what it must serve when everything has converged."""
+"""The load balancer in a fault run. The seed determines the applications that it serves and when it is unreachable or
+restarts. After convergence it must serve the running instances."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ AWAY, RESTARTED = "balancer-away", "balancer-restarted"
 
 
 def balancer_of(seed: int) -> dict[str, Any]:
-    """The settings of controllers about the balancer of a seed; none where it has none."""
+    """Return the controllers' settings for the balancer of a seed; {} if the seed has none."""
     rng = Random(f"balancer:{seed}")
     if rng.random() >= TOLD:
         return {}
-    drain_limit_s, retell_s = rng.choice((0.0, 30.0, 60.0)), rng.choice((5.0, 30.0, 120.0))
-    return {"driver": "fake", "drain_limit_s": drain_limit_s, "retell_s": retell_s, "measures": True}
+    drain_limit_s, resend_s = rng.choice((0.0, 30.0, 60.0)), rng.choice((5.0, 30.0, 120.0))
+    return {"driver": "fake", "drain_limit_s": drain_limit_s, "resend_s": resend_s, "measures": True}
 
 
 def served(seed: int, number: int, drawn: FaultApp) -> FaultApp:
-    """An application, served by the balancer as the seed says: half of them are, and are measured by it too."""
+    """Return an application, served and measured by the balancer if the seed says so, which is half of them."""
     rng = Random(f"serving:{seed}:{drawn.app.name}")
     if rng.random() < 0.5:
         return drawn
@@ -57,11 +57,11 @@ class BalancerFaults:
             loop.engine.at(rng.uniform(FROM_S, UNTIL_S), PRIORITY, partial(begin, calls))
 
     def repair(self) -> None:
-        """It can be reached."""
+        """Make the balancer reachable again."""
         self._loop.fake_balancer.fail_next = 0
 
     def unsettled(self) -> list[str]:
-        """Why the balancer does not serve what it should: the instances that run, and nothing of what is gone."""
+        """Return why the balancer does not serve exactly the running instances."""
         if not self._tells:
             return []
         loop, why = self._loop, []

@@ -43,8 +43,8 @@ class PowerFault(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class PowerIncident:
-    """A fault of `kind` from `at_s` until `until_s`. `times`: how often it happens; `told`: whether the driver knows;
-    `size_s`: by how much something is late or off."""
+    """A fault of `kind` from `at_s` until `until_s`. `times`: number of occurrences; `told`: whether the driver reports
+    the fault, for a clock jump whether it is forward; `size_s`: delay or clock offset in seconds."""
 
     kind: PowerFault
     at_s: float
@@ -71,7 +71,7 @@ class FaultPower:
 
 
 def draw_power(seed: int, nodes: Sequence[Node], window: FaultWindow | None = None) -> FaultPower | None:
-    """What the script of a seed has of it; None for most. `window`: in place of the one that is drawn."""
+    """Draw the power part of a seed's script, None for most seeds. `window` replaces the drawn window."""
     if seed % SHARE != TURN:
         return None
     rng, turn = Random(f"power {seed}"), seed // SHARE

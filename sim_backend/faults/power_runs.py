@@ -29,7 +29,7 @@ DEPLOYING = frozenset({NodeService.DRAINING, NodeService.WAKING, NodeService.STA
 
 
 def with_power(settings: LoopSettings, power: FaultPower, seed: int) -> LoopSettings:
-    """The settings of a loop with a deadline window and nodes that sleep."""
+    """Return the settings of a loop with a deadline window and nodes that sleep."""
     times = power.window
     periods = DailyPeriods(
         times.zone, times.opens_local_s, times.closes_local_s, times.deadline_local_s, tuple(range(7))
@@ -96,7 +96,7 @@ class PowerFaults:
             self._done[change.value] += 1
 
     def repair(self) -> None:
-        """Everything is put right, and an operator says so."""
+        """Remove all faults, and repair the failed nodes as an operator does."""
         self._prices_stop = self._prices_back = False
         for name in self.loop.agents:
             self.loop.fake_power.mend(name)
@@ -105,31 +105,34 @@ class PowerFaults:
         self._mend_nodes()
 
     def check(self) -> None:
-        """No node has slept with a VM on it; no promise was broken in silence; no job was turned away by an open queue.
-        Asked at the end."""
+        """Check at the end that no node slept with a VM on it, that every missed deadline raised an alarm, and that an
+        open queue refused no job."""
         self.loop.run_until(max(self.loop.engine.now_s, self.power.window.deadline_s + ALARM_S))
         for at_s, node, vm in self.loop.fake_power.asleep_with:
             self._report("asleep-with-vm", f"{node} with {vm} at {at_s:.1f} s")
         late = [job.name for job in self.power.jobs if self._is_late(job.name)]
         if late and not self._alarmed():
             told = ", ".join(f"at {at_s:.0f} s" for at_s in self.alarms_s) or "never"
-            self._report("promise-silent", f"{len(late)} jobs missed the deadline, {late[0]} among them; told {told}")
+            self._report(
+                "promise-silent", f"{len(late)} jobs missed the deadline, {late[0]} among them; reported {told}"
+            )
         if all(incident.kind is not PowerFault.CLOCK_JUMPS for incident in self.power.incidents):
             self._check_refused()
 
     def _alarmed(self) -> bool:
-        """Whether the broken promise was told, and in time."""
+        """Return whether the missed deadline raised an alarm in time."""
         return any(at_s <= self.power.window.deadline_s + ALARM_S for at_s in self.alarms_s)
 
     def _check_refused(self) -> None:
-        """Jobs come a while before the submission ends: what keeps them up has to be longer than that."""
+        """Check that no job was refused because its queue had closed. Jobs come some time before the end of submission,
+        so only a longer delay can cause this."""
         for job in self.power.jobs:
             reply = self.loop.operator.replies.get(f"submit-{job.name}")
             if reply is not None and reply.code == CLOSED:
                 self._report("queue-closed", f"{job.name} was turned away: {reply.detail}")
 
     def _mend_nodes(self) -> None:
-        """Nodes that have failed are repaired by an operator, whenever that happens from now on."""
+        """Repair failed nodes as an operator does, now and whenever one fails later."""
         loop = self.loop
         for name in loop.agents:
             if self._service(name) is NodeService.FAILED:
@@ -137,7 +140,7 @@ class PowerFaults:
         loop.engine.at(loop.engine.now_s + 10.0 * LOOK_S, PRIORITY, self._mend_nodes)
 
     def _is_late(self, job: str) -> bool:
-        """Whether an accepted job was done after the deadline, or is not yet."""
+        """Return whether an accepted job finished after the deadline or has not finished."""
         record = self.loop.store.get(("job", job))
         if record is None:
             return False
@@ -193,7 +196,7 @@ class PowerFaults:
     def _when(
         self, services: frozenset[NodeService] | set[NodeService], incident: PowerIncident, then: Callable[[str], bool]
     ) -> None:
-        """As soon as a node is so far, if that is before the incident's end."""
+        """Apply the incident as soon as a node has one of these states, if that is before the incident's end."""
         for name in self.loop.agents:
             if self._service(name) in services and then(name):
                 self._done[incident.kind.value] += 1
@@ -219,7 +222,7 @@ class PowerFaults:
         return True
 
     def _jump(self, incident: PowerIncident) -> None:
-        """The clock of the leader's machine is set wrong, and right again."""
+        """Set the clock of the leader's machine wrong, and right again at the incident's end."""
         controller = self._leader()
         controller.clock_off_s = incident.size_s if incident.told else -incident.size_s
 

@@ -53,13 +53,13 @@ CONTROLLER = ControllerSettings(
     report_s=10.0,
     reconcile_s=10.0,
     decide_s=300.0,
-    silent_after_s=30.0,
+    unreachable_after_s=30.0,
     fence_after_s=60.0,
     probe_s=5.0,
     retry_s=15.0,
     retry_max_s=120.0,
     stall_after_s=600.0,
-    hands_off_s=240.0,
+    external_change_pause_s=240.0,
 )
 AGENT = AgentSettings(report_s=10.0, operation_timeout_s=150.0, address="192.0.2.1")
 
@@ -107,14 +107,14 @@ class RunKind:
     hours: int = 2
 
     def script(self, seed: int) -> FaultScript:
-        """The script of a seed."""
+        """Return the script of a seed."""
         if self.environments:
             return write_environments(seed, self.nodes, self.policy, self.hours)
         return write_script(seed, self.nodes, self.policy)
 
 
 def replay_command(seed: int, kind: RunKind) -> str:
-    """The command that plays one seed again."""
+    """Return the command that replays one seed."""
     chosen = f" --policy {kind.policy}" if kind.policy else ""
     if kind.environments:
         chosen += f" --environments --hours {kind.hours}"
@@ -122,12 +122,12 @@ def replay_command(seed: int, kind: RunKind) -> str:
 
 
 def _early(sender: str, reason: str) -> bool:
-    """Whether a measurement came before its application, or after it."""
+    """Return whether a measurement arrived before its application was submitted or after it was removed."""
     return sender.startswith(topology.WEB_USER_PREFIX) and "has not been submitted" in reason
 
 
 def loop_settings(script: FaultScript) -> LoopSettings:
-    """The closed loop of a script, as yet without anything planted."""
+    """Return the closed loop's settings for a script, without its faults."""
     settings = LoopSettings(
         controller=replace(
             CONTROLLER,
@@ -203,7 +203,7 @@ class FaultRun:
             self.checker.report("not-converged", why)
 
     def outcome(self, more: tuple[Violation, ...] = (), crash: str = "") -> SeedOutcome:
-        """What has been found so far, and `more`."""
+        """Return the findings so far, and `more`."""
         faults = self.done.copy()
         counts = self.loop.broker.fault_counts
         for fault, kind in BUS_KINDS.items():
@@ -307,7 +307,7 @@ class FaultRun:
     # --- processes ------------------------------------------------------------------------------------------------
 
     def agent_killed(self, incident: Incident) -> None:
-        """The agent dies, perhaps in the middle of its next effects, and comes up again."""
+        """Kill the agent, possibly in the middle of its next effects, and restart it."""
         agent = self.loop.agents[incident.node]
         if not agent.alive:
             return
@@ -322,7 +322,8 @@ class FaultRun:
         self._later(incident, repair)
 
     def journal_full(self, incident: Incident) -> None:
-        """The agent's disk is full: it ends when it must write something down, and is started anew when it can."""
+        """Fill the agent's disk: the agent exits when it must write to its journal, and is restarted when it can write
+        again."""
         agent = self.loop.agents[incident.node]
         self._count(incident)
         agent.journal.full = True
@@ -335,7 +336,7 @@ class FaultRun:
         self._later(incident, repair)
 
     def controller_killed(self, incident: Incident) -> None:
-        """The leading controller dies, perhaps in the middle of its next effects, and comes up again."""
+        """Kill the leading controller, possibly in the middle of its next effects, and restart it."""
         controller = self._leader()
         if not controller.alive:
             return
@@ -344,7 +345,7 @@ class FaultRun:
         self._later(incident, controller.restart)
 
     def controller_frozen(self, incident: Incident) -> None:
-        """The leading controller stands still; after missed heartbeats the broker gives it up."""
+        """Freeze the leading controller. After missed heartbeats the broker closes its connection."""
         controller = self._leader()
         if not controller.alive or controller.frozen:
             return
@@ -371,7 +372,7 @@ class FaultRun:
         engine.at(engine.now_s + HEARTBEAT_S, FAULT_PRIORITY, give_up)
 
     def leader_changes(self, incident: Incident) -> None:
-        """The leader is killed while its latest orders are still on their way."""
+        """Kill the leader while its latest orders are in transit."""
         self._count(incident)
         self.loop.engine.at(incident.at_s + LEADER_DIES_S, FAULT_PRIORITY, lambda: self._replace_leader(incident))
 
@@ -385,7 +386,7 @@ class FaultRun:
         return loop.controllers.get(loop.store.leader) or next(iter(loop.controllers.values()))
 
     def store_down(self, incident: Incident) -> None:
-        """The store does not answer for a while."""
+        """Make the store unavailable for a while."""
         self._count(incident)
         store = self.loop.store
         store.available = False
@@ -396,14 +397,14 @@ class FaultRun:
         self._later(incident, repair)
 
     def computation_fails(self, incident: Incident) -> None:
-        """The next decision of the leader runs out of time."""
+        """Make the leader's next decision time out."""
         self._count(incident)
         self._leader().failing_computations += 1
 
     # --- the bus --------------------------------------------------------------------------------------------------
 
     def broker_restarted(self, incident: Incident) -> None:
-        """Every connection is lost, and with them what is not durable."""
+        """Restart the broker, which drops all connections and everything that is not durable."""
         self._count(incident)
         self.loop.broker.restart()
 
@@ -419,13 +420,13 @@ class FaultRun:
     # --- hosts ----------------------------------------------------------------------------------------------------
 
     def operation_fails(self, incident: Incident) -> None:
-        """The next operation on the node is refused, fails half-way or hangs."""
+        """Make the next operation on the node be refused, fail half-way or hang."""
         self._count(incident)
         self.loop.cluster.hypervisor(incident.node).fail_next(incident.operation, FAIL_HOW[incident.kind])
 
     def vm_lost(self, incident: Incident) -> None:
-        """A live VM disappears, or stops and stays defined. One that Trimtab did not make is not removed by a fault:
-        that would be its owner's doing."""
+        """Remove or crash a live VM. A VM that Trimtab did not create is only crashed, since only its owner would
+        remove it."""
         hypervisor = self._hypervisor_with_vm(incident.node)
         if hypervisor is None:
             return
@@ -445,25 +446,25 @@ class FaultRun:
         return None
 
     def host_dies(self, incident: Incident) -> None:
-        """A host loses power with everything on it; it comes back under a new boot id."""
+        """Cut a host's power, with everything on it; it returns under a new boot id."""
         if not self.loop.cluster.hypervisor(incident.node).up:
             return
         self._count(incident)
         self.loop.host_dies(incident.node)
 
     def host_reboots(self, incident: Incident) -> None:
-        """A host loses power and is back, under a new boot id, before anyone has missed it."""
+        """Cut a host's power and bring it back under a new boot id before its loss is detected."""
         self.host_dies(incident)
         boots = self._boots[incident.node]
         self._later(incident, lambda: self._return(incident.node, boots))
 
     def fence_fails(self, incident: Incident) -> None:
-        """A host dies, and its power driver cannot prove it at first."""
+        """Cut a host's power; at first its power driver cannot confirm that it is off."""
         self.loop.fake_power.fail_fence(incident.node, 1 + incident.number % 3)
         self.host_dies(incident)
 
     def hosts_cut_off(self, incident: Incident) -> None:
-        """Two hosts do not reach each other: no migration, no image passes between them."""
+        """Cut the network between two hosts, which prevents migrations and image transfers."""
         self._count(incident)
         pair = frozenset((incident.node, incident.other))
         self._apart.add(pair)

@@ -100,7 +100,7 @@ class Incident:
 
 @dataclass(frozen=True, slots=True)
 class Drain:
-    """A node that an operator has emptied from `from_s` to `until_s`: VMs move, images are left behind."""
+    """A node that an operator drains from `from_s` to `until_s`: VMs are moved, images stay."""
 
     node: str
     from_s: float
@@ -137,9 +137,10 @@ POLICIES = ("first-fit", "edf", "apc")
 
 
 def write_script(seed: int, nodes: int = NODES_MIN, policy: str | None = None) -> FaultScript:
-    """The script of a seed for at least `NODES_MIN` nodes; `policy` None: seeds take turns through `POLICIES`.
+    """Return the script of a seed for at least `NODES_MIN` nodes. With a `policy` of None, seeds rotate through
+    `POLICIES`.
 
-    The policy changes nothing but the rules on where workloads may run, which some do not know.
+    The policy affects only the placement rules, which some policies do not support.
     """
     rng = Random(seed)
     chosen = policy or POLICIES[seed % len(POLICIES)]
@@ -178,9 +179,10 @@ def write_script(seed: int, nodes: int = NODES_MIN, policy: str | None = None) -
 def write_environments(
     seed: int, nodes: int = ENVIRONMENT_NODES, policy: str | None = None, hours: int = 2
 ) -> FaultScript:
-    """The script of a seed with environments: the faults of `write_script` without power, and those of hand-overs.
+    """Return the script of a seed with environments: the faults of `write_script` without power, and those of node
+    reassignments.
 
-    A longer one is made of as many scripts one after another as begin within `hours`; its periods are longer too.
+    A longer script is a sequence of all scripts that begin within `hours`; its periods are longer too.
     """
     count = max(1, math.ceil(3_600.0 * hours / PART_S))
     parts = [write_script(seed + turn * PARTS_APART, max(nodes, ENVIRONMENT_NODES), policy) for turn in range(count)]
@@ -201,8 +203,8 @@ def write_environments(
 
 
 def lengthened(parts: Sequence[FaultScript]) -> FaultScript:
-    """One script after another on the nodes of the first, every part with its own jobs and faults. Applications,
-    environments and everything that is drawn once for a world are those of the first."""
+    """Return a sequence of scripts on the nodes of the first, each part with its own jobs and faults. Applications,
+    environments and everything that is drawn once per world come from the first."""
     first, step_s = parts[0], PART_S
     shifted = [part if not turn else _later(part, turn, turn * step_s) for turn, part in enumerate(parts)]
     last_s = (len(parts) - 1) * step_s
@@ -224,7 +226,7 @@ def lengthened(parts: Sequence[FaultScript]) -> FaultScript:
 
 
 def _later(script: FaultScript, turn: int, by_s: float) -> FaultScript:
-    """The script with everything at a later time, its jobs under other names."""
+    """Return the script shifted to a later time, with other names for its jobs."""
     return replace(
         script,
         jobs=tuple(_job_later(job, turn, by_s) for job in script.jobs),
@@ -292,9 +294,9 @@ def _job(index: int, rng: Random) -> Job:
         goal_s=submit_s + rng.choice((1.3, 2.5, 4.0)) * run_s if rng.random() < 0.7 else None,
         instances=instances,
         importance=rng.choice((1.0, 2.0)),
-        separate=index == 0 or rng.random() < 0.4,
+        spread=index == 0 or rng.random() < 0.4,
         checkpoint_mcycles=rng.choice((60.0, 200.0)) * max_mhz if saves else 0.0,
-        needs=("ssd",) if instances == 1 and rng.random() < 0.1 else (),
+        required_labels=("ssd",) if instances == 1 and rng.random() < 0.1 else (),
     )
 
 
@@ -323,7 +325,7 @@ _OPERATIONS = (None, None, ActionKind.START, ActionKind.UNPAUSE, ActionKind.SUSP
 
 
 def _incident(kind: Fault, nodes: Sequence[str], moments: Sequence[tuple[float, str]], rng: Random) -> Incident:
-    """Most faults hit just when there is something to do: a job has come in, or a node is being emptied."""
+    """Draw one incident. Most happen when there is work: a job has just arrived, or a node is being drained."""
     at_s, operation = rng.uniform(FAULTS_FROM_S, FAULTS_UNTIL_S), rng.choice(_OPERATIONS)
     node, other = rng.sample(nodes, 2)
     if kind in JUST_BEFORE:

@@ -59,13 +59,13 @@ class AppReader:
             points.append((at_s, rate))
 
     def _ended(self, known: _Seen, at_s: float) -> None:
-        """Nothing is asked of it from then on; it may come again."""
+        """End an application's load at this time; the application may return."""
         for points in known.rates.values():
             if points[-1][1] != 0.0 and points[-1][0] < at_s:
                 points.append((at_s, 0.0))
 
     def apps(self, records: Iterable[WebRecord]) -> tuple[LoggedApp, ...]:
-        """All of them; as the store describes those that it still has."""
+        """Return all applications, described as in the store if they are still there."""
         known = {record.app.name: record.app for record in records}
         return tuple(
             LoggedApp(
@@ -80,8 +80,8 @@ class AppReader:
 
 
 def _begun(points: list[tuple[float, float]]) -> tuple[tuple[float, float], ...]:
-    """The steps of a flow. An application asks for nothing before something was measured of it: what was measured first
-    counts from its begin, if that was soon after it."""
+    """Return the steps of a flow. The load is 0 before the first measurement. If that came soon after the application's
+    begin, it applies from the begin."""
     begin_s = points[0][0]
     first = next((at for at, (_, rate) in enumerate(points) if rate > 0.0), 0)
     if points[first][0] - begin_s > UNMEASURED_S:
@@ -90,7 +90,7 @@ def _begun(points: list[tuple[float, float]]) -> tuple[tuple[float, float], ...]
 
 
 def _described(seen: Snapshot, row: int) -> WebApp | None:
-    """An application as a snapshot describes it; None where no instance tells how large one is."""
+    """Return an application as a snapshot describes it; None if it has no instance that shows its size."""
     replicas = np.flatnonzero(seen.workloads.app == row)
     if not len(replicas):
         return None
@@ -105,7 +105,7 @@ def _described(seen: Snapshot, row: int) -> WebApp | None:
             max_instances=max(len(replicas), 1),
             vcpus=work.vcpus.item(replica),
             importance=web.importance.item(row),
-            needs=work.needs[replica],
+            required_labels=work.required_labels[replica],
         )
     except InvalidValue:
         return None
@@ -128,5 +128,5 @@ def _flow(seen: Snapshot, at: int) -> Flow:
 
 
 def _simulated(app: WebApp) -> WebApp:
-    """The application without what is not simulated: its environment, its balancer, its probe."""
+    """Return the application without the parts that are not simulated: environment, balancer, probe."""
     return replace(app, environment="", serving=None, probe=None, metrics_url="")

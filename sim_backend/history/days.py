@@ -53,7 +53,7 @@ METER_S = 60.0
 REPORT_S = 60.0
 QUEUE = "day"
 CONFIDENCE = 0.99  # of the interval in which the share of missed days lies
-ALARMS = ("promise-in-danger", "deadline-missed", "forecast-left-band", "node-failed", "prices-stale")
+ALARMS = ("deadline-at-risk", "deadline-missed", "forecast-left-band", "node-failed", "prices-stale")
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,10 +82,10 @@ class Days:
 
 @dataclass(frozen=True, slots=True)
 class MissedDay:
-    """A day whose deadline was missed. jobs: late ones. lost_s: how long before the deadline that was certain at the
-    latest: the run time of the longest late job, or the time left at its submission where that was shorter. alarm_s:
-    how long before the deadline the first alarm `promise-in-danger` of the day came (None: none did). impossible: a
-    late job took longer than there was time from its submission on, whoever decides."""
+    """A day with a missed deadline. `jobs`: number of late jobs. `lost_s`: seconds before the deadline at which the
+    miss was certain: the run time of the longest late job, or the time left at its submission if that was shorter.
+    `alarm_s`: seconds before the deadline of the day's first alarm `deadline-at-risk` (None: there was none).
+    `impossible`: a late job took longer than the time left at its submission, under any policy."""
 
     day: int
     jobs: int
@@ -105,7 +105,7 @@ class DaysOutcome:
 
     cost in the currency of the prices; metered_*: what the controller's own history says of it. missed_days: deadlines
     that at least one job missed, missed: each of them; low_frac, high_frac: of their share of all days, Wilson's
-    interval of 99 %; impossible_days: deadlines that nobody could have kept; alarm_days: days with `promise-in-danger`.
+    interval of 99 %; impossible_days: deadlines that nobody could have kept; alarm_days: days with `deadline-at-risk`.
     node_starts: nodes that were woken; mean_up: nodes that were not asleep, mean_busy: of those with a job; alarms:
     events by kind.
     """
@@ -139,9 +139,9 @@ class DaysOutcome:
 
 
 def days_of(log: Sequence[SwfJob], first_day: int, days: int, service_s: float | None = None, **others: Any) -> Days:
-    """The jobs that a log has in `days` days from its `first_day`-th on, without those that took no time. What comes
-    while the queue is closed is submitted when it opens. The days before say what is configured. `service_s`: run times
-    are drawn, exponential with this mean, by the seed (None: they are the log's).
+    """Return the jobs of a log in `days` days from day `first_day` on, without those that took no time. Jobs that
+    arrive while the queue is closed are submitted when it opens. The earlier days determine the configuration.
+    `service_s`: run times are drawn by the seed, exponential with this mean (None: from the log).
 
     Raises `InvalidInput` when there are no jobs before, or none in those days.
     """
@@ -216,17 +216,18 @@ def run_days(days: Days, policy: str, params: Mapping[str, Any] | None = None) -
 
 
 def _day(days: Days) -> NDArray[np.int64]:
-    """int64[jobs]: the day of each job."""
+    """Return the day of each job, int64[jobs]."""
     return np.asarray(days.submits_s // DAY_S, dtype=np.int64)
 
 
 def _too_long(days: Days) -> NDArray[np.bool_]:
-    """bool[jobs]: took longer than there was time for it."""
+    """Return which jobs took longer than the time left at their submission, bool[jobs]."""
     return np.asarray(days.runs_s > _day(days) * DAY_S + DEADLINE_S - days.submits_s)
 
 
 def _missed_days(days: Days, late: NDArray[np.bool_], dangers_s: Floats) -> tuple[MissedDay, ...]:
-    """Of the days with late jobs, when each was lost and when that was told."""
+    """Return the days with late jobs, each with the time at which its deadline was lost and the time of the first
+    alarm."""
     day, too_long = _day(days), _too_long(days)
     left_s = day * DAY_S + DEADLINE_S - days.submits_s
     found = []
@@ -247,11 +248,11 @@ def _missed_days(days: Days, late: NDArray[np.bool_], dangers_s: Floats) -> tupl
 
 
 def least_cost(days: Days) -> float:
-    """What the days cost at least, whoever decides and whatever is known beforehand: a bound below every policy that
-    does all work by its deadline and keeps one node on.
+    """Return a lower bound of the cost of the days, even with full knowledge of the future. It holds for every policy
+    that does all work by its deadline and keeps one node on.
 
-    Work may be split at will and is there from the end of the hour in which it is submitted, nodes fall asleep and wake
-    in no time: one linear program for each day, hours by how many nodes are busy in them.
+    Work can be split arbitrarily and is available from the end of the hour of its submission; nodes sleep and wake
+    instantly. There is one linear program per day, with the number of busy nodes in each hour.
     """
     total = 0.0
     end_s = (days.days - 1) * DAY_S + DEADLINE_S + 3_600.0
@@ -269,7 +270,8 @@ def least_cost(days: Days) -> float:
 
 
 def _least_of_day(price: Floats, came_h: Floats, days: Days) -> float:
-    """The work of a day at the hours that suit best: of an hour, the node that is on anyway, and the others."""
+    """Return the minimum cost of a day's work over its hours. In each hour the node that is always on and the others
+    have different costs."""
     draw, count = days.draw, price.size
     busy_kw = (draw.peak_w - draw.idle_w) / 1_000.0
     more_kw = (draw.peak_w - draw.off_w) / 1_000.0
@@ -312,7 +314,7 @@ def _settings(days: Days, provisioning: PolicyChoice) -> LoopSettings:
     controller = ControllerSettings(
         report_s=days.report_s,
         reconcile_s=days.report_s,
-        silent_after_s=3 * days.report_s,
+        unreachable_after_s=3 * days.report_s,
         probe_s=DAY_S,
         stall_after_s=math.inf,
         limits=Limits(0, 0, 0, 0),
@@ -333,7 +335,7 @@ class _Feed:
         self._days = days
 
     def read(self, now_s: float) -> PricesRead:
-        """What is known at a moment."""
+        """Return the prices known at this time."""
         day = math.floor(now_s / DAY_S)
         until_s = (day + (2 if now_s - day * DAY_S >= AUCTION_S else 1)) * DAY_S
         known = int(np.searchsorted(self._days.starts_s, until_s))
@@ -373,7 +375,7 @@ def _counting(events: Counter[str], dangers_s: list[float]) -> Any:
         del shell
         if isinstance(effect, Publish) and effect.exchange == topology.EVENTS and isinstance(effect.message, Happened):
             events[effect.message.what] += 1
-            if effect.message.what == "promise-in-danger":
+            if effect.message.what == "deadline-at-risk":
                 dangers_s.append(effect.message.at_s)
 
     return count

@@ -57,14 +57,14 @@ class Tally:
     costs: dict[float, CostRecord] = field(default_factory=dict)
 
     def cost(self, record: CostRecord) -> None:
-        """What a cycle cost."""
+        """Record the cost of a cycle."""
         if self.begin_s <= record.at_s < self.end_s:
             self.costs[record.at_s] = record
 
     # --- what is told -----------------------------------------------------------------------------------------------
 
     def figures(self, log: Log) -> dict[str, Any]:
-        """Values of `FIGURES`, None where there is nothing to tell; and the actions by kind."""
+        """Return the values of `FIGURES`, None where there is no data, and the actions by kind."""
         job_figures = self._jobs(log)
         costs = list(self.costs.values())
         return {
@@ -118,8 +118,9 @@ class Tally:
 
 
 def utilities_of(seen: Snapshot) -> list[Utilities]:
-    """How workloads stand at the time of a snapshot, by the models of their utility: of jobs the level that all reach
-    with the CPU that they have, of web applications by the demand that was measured. Nothing where none has a goal."""
+    """Return the utilities of the workloads at a snapshot's time, according to the utility models: for jobs the level
+    that all reach with their current CPU, for web applications from the measured demand. Empty if no workload has a
+    goal."""
     if not seen.workloads.names:
         return []
     forecast = Forecast(replace(seen, cycle_s=0.0))
@@ -136,7 +137,7 @@ def _mean(values: list[float]) -> float | None:
 
 
 def measured(reader: Reading, log: Log) -> Tally:
-    """What the store says of the span."""
+    """Return the figures that the store has of the span."""
     tally = Tally(log.from_s, log.to_s)
     for record in reader.costs(log.from_s, log.to_s):
         tally.cost(record)
@@ -162,7 +163,7 @@ class SpanStore(MemoryStore):
         self.tally = tally
 
     def write(self, term: int, records: tuple[Any, ...]) -> None:
-        """As every store."""
+        """Write records, but count decisions and costs in `tally` instead of keeping them."""
         super().write(term, tuple(self._kept(records)))
 
     def _kept(self, records: Iterable[Any]) -> Iterable[Any]:

@@ -20,7 +20,7 @@ Left = dict[str, str]
 
 
 def read_jobs(reader: Reading, first: Snapshot, from_s: float, to_s: float) -> tuple[tuple[LoggedJob, ...], Left]:
-    """The jobs of a span in the order of their submission, and what is left out of them."""
+    """Return the jobs of a span in order of submission, and the number of jobs left out by reason."""
     there = _standing(first)
     since_s = min(from_s, first.now_s)
     touched = [row.name for row in reader.jobs(since_s, to_s, JOBS_MAX) if row.accepted_s < to_s]
@@ -56,7 +56,7 @@ def _left_out(lost: int, stages: int, adopted: int) -> Left:
 
 
 def _standing(first: Snapshot) -> dict[str, float]:
-    """The jobs at the begin of the span, with the work that each instance had done."""
+    """Return the jobs at the begin of the span, with the work done per instance."""
     work = first.workloads
     return {name: work.done_mcycles.item(row) for row, name in enumerate(work.names) if work.app.item(row) < 0}
 
@@ -81,7 +81,7 @@ def _logged(record: JobRecord, done_mcycles: float, from_s: float) -> LoggedJob:
 
 
 def _true_stages(record: JobRecord) -> Stages:
-    """What it really had to do, where that was measured: all its stages longer or shorter by one factor."""
+    """Return the job's stages, scaled by one common factor to the measured work where it was measured."""
     declared = math.fsum(stage.work_mcycles for stage in record.job.stages)
     known = record.phase is JobPhase.COMPLETED and record.measured_mcycles > 0.0 and declared > 0.0
     factor = record.measured_mcycles / declared if known else 1.0
@@ -89,7 +89,7 @@ def _true_stages(record: JobRecord) -> Stages:
 
 
 def _left(stages: Stages, done_mcycles: float) -> list[tuple[float, float]]:
-    """The stages that are left after so much work; a little of the last one in any case."""
+    """Return the stages that remain after this amount of work; a small part of the last one always remains."""
     if done_mcycles <= 0.0:
         return list(stages)
     rest = list(stages)
@@ -102,5 +102,6 @@ def _left(stages: Stages, done_mcycles: float) -> list[tuple[float, float]]:
 
 
 def _alone(job: Job, kept: set[str]) -> Job:
-    """The job without what is not simulated: its environment, its window, those it waits for that are not there."""
-    return replace(job, environment="", queue="", after=tuple(name for name in job.after if name in kept))
+    """Return the job without the parts that are not simulated: environment, window, and dependencies on jobs that are
+    not in the span."""
+    return replace(job, environment="", queue="", depends_on=tuple(name for name in job.depends_on if name in kept))

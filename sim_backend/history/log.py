@@ -29,7 +29,7 @@ ROWS_MAX = 1_000_000
 
 
 def read_log(reader: Reading, from_s: float, to_s: float) -> Log:
-    """The log of a span. Raises `InvalidInput` where no snapshots of it are kept."""
+    """Return the log of a span. Raises `InvalidInput` when the store has no snapshots of it."""
     first, begun = None, False
     seen = _Seen(from_s, to_s)
     for request in _requests(reader, from_s, to_s):
@@ -64,7 +64,7 @@ def read_log(reader: Reading, from_s: float, to_s: float) -> Log:
 
 
 def _requests(reader: Reading, from_s: float, to_s: float) -> Iterator[DecideRequest]:
-    """What the decisions of the span were computed from, oldest first, and before them that of the last one before."""
+    """Yield the inputs of the span's decisions, oldest first, preceded by the input of the last earlier decision."""
     before = reader.snapshots(from_s - DAY_S, from_s, 1)
     rows = [*before, *reversed(reader.snapshots(from_s, to_s, ROWS_MAX))]
     for row in rows:
@@ -133,7 +133,7 @@ class _Seen:
             self._ahead = (prices.interval_s, tuple(prices.per_kwh.tolist()))
 
     def power(self) -> LoggedPower:
-        """What was seen of nodes' power."""
+        """Return the observations of nodes' power."""
         mean_s = float(np.mean(self._deploy_s)) if self._deploy_s else 0.0
         return LoggedPower(self._slept, mean_s, self._draws)
 
@@ -153,7 +153,7 @@ class _Seen:
         )
 
     def odd(self, first: Snapshot) -> dict[str, str]:
-        """What of it a simulation does not have."""
+        """Return the observations that a simulation does not reproduce."""
         found = {}
         if self._environments:
             found["environments"] = f"{len(self._environments)}: their jobs and applications run on all nodes"
@@ -170,7 +170,7 @@ class _Seen:
 
 
 def _nodes(first: Snapshot, records: Mapping[str, Node]) -> tuple[Node, ...]:
-    """The nodes of a snapshot, as they are in the store where it has them."""
+    """Return the nodes of a snapshot, described as in the store if they are there."""
     columns = first.nodes
     types = first.power.types if first.power is not None else ("",) * len(columns.names)
     made: dict[str, Any] = {}

@@ -41,9 +41,9 @@ KNOWN: Mapping[str, str] = {**COSTS, **LIMITS, **POWER, **PLAIN}
 
 
 def settings_for(log: Log, base: ControllerSettings, other: Alteration) -> ControllerSettings:
-    """The settings of a run: `base`, with what the span's decisions were computed with, with what is to be other.
+    """Return the settings of a run: `base`, updated with the settings of the span's decisions and with the alterations.
 
-    Raises `InvalidInput` for what cannot be set, and for policies and parameters that cannot work.
+    Raises `InvalidInput` for unknown or invalid settings, policies and parameters.
     """
     refuse_others(other.values, KNOWN)
     given: dict[str, Any] = {key: number(key, value) for key, value in other.values if key in KNOWN}
@@ -58,7 +58,7 @@ def settings_for(log: Log, base: ControllerSettings, other: Alteration) -> Contr
         base,
         report_s=report_s,
         reconcile_s=report_s,
-        silent_after_s=3 * report_s,
+        unreachable_after_s=3 * report_s,
         fence_after_s=None,
         probe_s=report_s,
         stall_after_s=float("inf"),
@@ -80,7 +80,7 @@ def settings_for(log: Log, base: ControllerSettings, other: Alteration) -> Contr
 
 
 def can_sleep(log: Log, other: Alteration) -> bool:
-    """Whether nodes can be put to sleep: some were, or nobody could know, as all were kept in service."""
+    """Return whether nodes can be put to sleep: some were, or this is unknown because all were kept in service."""
     return log.power.slept or (log.provisioning.name == "static" and bool(other.provisioning))
 
 
@@ -106,7 +106,8 @@ def _prices(log: Log, base: PriceSettings) -> PriceSettings:
 
 
 def loop_of(log: Log, settings: ControllerSettings, seed: int, store: MemoryStore) -> ClosedLoop:
-    """The loop, not yet begun; it keeps its records in `store`. `seed`: of the times that nodes take."""
+    """Return the closed loop, not yet started, with its records in `store`. `seed` determines the times that nodes
+    take."""
     wakes_s = max(1.0, log.power.deploy_s) if log.power.deploy_s else PowerTimes().resume_s
     loop = ClosedLoop(
         log.nodes,
@@ -134,7 +135,9 @@ def loop_of(log: Log, settings: ControllerSettings, seed: int, store: MemoryStor
 def _submit(loop: ClosedLoop, logged: LoggedJob) -> None:
     """Have a job submitted when it was. Its times are absolute already."""
     job = logged.job
-    loop.world.add_task(job.name, logged.true_stages, job.instances, job.checkpoint_mcycles, job.loading.part(IO))
+    loop.world.add_task(
+        job.name, logged.true_stages, job.instances, job.checkpoint_mcycles, job.resource_profile.part(IO)
+    )
     request = SubmitJob(f"submit-{job.name}", job)
     at_s = max(logged.at_s, SETTLE_S)
     loop.engine.at(at_s, SCRIPT_PRIORITY, lambda: loop.operator.send(request))

@@ -37,7 +37,8 @@ class Run:
 
 
 def simulate(log: Log, base: ControllerSettings, other: Alteration, seed: int, name: str, tell: Tell) -> Run:
-    """Run a span to its end under `base` and what is to be other. Deterministic by seed. Raises as `settings_for`."""
+    """Simulate a span to its end under `base` with the alterations. Deterministic by seed. Raises the errors of
+    `settings_for`."""
     settings = settings_for(log, base, other)
     tally = Tally(log.from_s, log.to_s)
     loop = loop_of(log, settings, seed, SpanStore(Deleted, tally))
@@ -66,8 +67,8 @@ def simulate(log: Log, base: ControllerSettings, other: Alteration, seed: int, n
 
 
 def differences(before: dict[str, Any], after: dict[str, Any]) -> dict[str, dict[str, float | None]]:
-    """By how much each figure of `after` is above that of `before`, and which part of that it is; None where one of
-    both is not known, or there is nothing to divide by."""
+    """Return the absolute and relative difference of each figure of `after` to that of `before`; None where one of them
+    is unknown or the divisor is 0."""
     found: dict[str, dict[str, float | None]] = {}
     for name in FIGURES:
         was, is_now = before[name], after[name]

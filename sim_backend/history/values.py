@@ -1,4 +1,4 @@
-"""A span of history that is to be simulated. Times are seconds from its begin, unless said otherwise."""
+"""A span of history to be simulated. Times are seconds from its begin, unless stated otherwise."""
 
 from __future__ import annotations
 

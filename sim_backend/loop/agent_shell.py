@@ -72,7 +72,7 @@ class AgentShell(Shell):
             self.feed(event)
 
     def kill(self) -> None:
-        """End the process; operations under way go on without it."""
+        """End the process; operations in progress continue without it."""
         self.asleep = False
         super().kill()
         self.end_setup()
@@ -84,7 +84,7 @@ class AgentShell(Shell):
             super().thaw()
 
     def host_sleeps(self) -> None:
-        """The host is suspended and the process with it, unnoticed; its connection breaks."""
+        """Suspend the host and with it the process, which does not notice. Its connection breaks."""
         if self.core is None:
             return
         self.asleep = self.frozen = True
@@ -92,7 +92,7 @@ class AgentShell(Shell):
             self.connection.kill()
 
     def host_wakes(self) -> None:
-        """The host is resumed: the process goes on, late, and connects anew. One that did not run is started."""
+        """Resume the host: the process continues, late, and reconnects. A process that did not run is started."""
         if self.core is None:
             self.restart()
             return
@@ -173,8 +173,8 @@ def _nothing() -> None:
 
 
 def node_sample(vms: Sequence[VmStatus], used_frac: float, busy_s: float, served_s: float) -> NodeSample:
-    """What a sampler would read on a node that holds these VMs and nothing else, and gives them so much of its CPU;
-    its disk was so long busy, and served so long."""
+    """Return the sample of a node that holds only these VMs and gives them this fraction of its CPU, with these seconds
+    of busy and serving time of its disk."""
     memory_mib = float(sum(vm.memory_mib for vm in vms if vm.state in LIVE_STATES))
     read_bytes = round(BYTES_PER_S * served_s)
     return NodeSample(

@@ -242,7 +242,7 @@ class ClosedLoop:
         The times of the job count from the beginning of the run; the controller gets them by the world's clocks.
         """
         stages = true_stages or [(stage.work_mcycles, stage.max_mhz) for stage in job.stages]
-        io = job.loading.part(IO) if true_io is None else true_io
+        io = job.resource_profile.part(IO) if true_io is None else true_io
         self.world.add_task(job.name, stages, job.instances, job.checkpoint_mcycles, io)
         self.jobs[job.name] = job
         self.true_mcycles[job.name] = sum(work for work, _ in stages)
@@ -308,7 +308,7 @@ class ClosedLoop:
         self.engine.run_until(time_s)
 
     def host_dies(self, name: str) -> None:
-        """A host stops with everything on it, its agent included."""
+        """Stop a host with everything on it, including its agent."""
         self.cluster.hypervisor(name).host_dies(self.engine.now_s)
         self.fake_power.died(name)
         self.host_died(name)
@@ -340,7 +340,7 @@ class ClosedLoop:
             agent.restart()
 
     def host_returns(self, name: str, boot_id: str) -> None:
-        """A dead host comes up again, empty but for saved images, and its agent starts."""
+        """Bring a dead host up again, empty except for saved images, and start its agent."""
         agent = self.agents[name]
         agent.hypervisor.host_returns(boot_id)
         self.fake_power.returned(name)
@@ -348,7 +348,7 @@ class ClosedLoop:
         agent.restart()
 
     def figures(self, window_s: float, wall_s: float = 0.0) -> ReplayFigures:
-        """The figures of what truly happened in [0, window_s], which is not before the time that was run to."""
+        """Return the figures of the true events in [0, window_s]. The run must not have gone beyond window_s."""
         runs = [self.truth.run_of(job) for job in self.jobs.values()]
         return figures(
             runs,
@@ -361,7 +361,7 @@ class ClosedLoop:
 
 
 def _by_clock(job: Job, epoch_s: float) -> Job:
-    """The job with its times on clocks that show `epoch_s` when the run begins."""
+    """Return the job with its times on clocks that show `epoch_s` when the run begins."""
     if not epoch_s:
         return job
     goal_s = None if job.goal_s is None else job.goal_s + epoch_s
@@ -400,7 +400,7 @@ def replay(
 
 
 def _all_over(loop: ClosedLoop, open_jobs: list[str]) -> bool:
-    """Whether every job has ended; takes those that have off the end of `open_jobs`, so that asking is cheap."""
+    """Return whether every job has ended. Removes ended jobs from the end of `open_jobs` to keep the check cheap."""
     while open_jobs and loop.world.completions.get(open_jobs[-1]):
         open_jobs.pop()
     return not open_jobs
@@ -419,7 +419,7 @@ def replay_settings(
         report_s=report_s,
         reconcile_s=report_s,
         decide_s=cycle_s,
-        silent_after_s=3 * report_s,
+        unreachable_after_s=3 * report_s,
         probe_s=REPLAY_PROBE_S,
         stall_after_s=float("inf"),
         limits=Limits(0, 0, 0, 0),

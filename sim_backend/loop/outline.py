@@ -10,7 +10,7 @@ from shared.values.nodes import NodeCondition
 
 
 def describe(controller: Controller) -> dict[str, Any]:
-    """A few numbers about a controller, for progress displays and logs."""
+    """Return a few numbers about a controller, for progress displays and logs."""
     phases = [entry.phase for entry in controller.cluster.jobs.values() if not entry.job.app]
     return {
         "role": controller.leadership.role.value,
@@ -18,5 +18,5 @@ def describe(controller: Controller) -> dict[str, Any]:
         "nodes_up": sum(node.condition is NodeCondition.UP for node in controller.cluster.nodes.values()),
         "jobs": {phase.value: phases.count(phase) for phase in JobPhase},
         "decisions": controller.deciding.decisions,
-        "actions_under_way": len(controller.cluster.actions),
+        "actions_in_progress": len(controller.cluster.actions),
     }

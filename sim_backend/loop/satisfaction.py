@@ -28,11 +28,11 @@ SLACK = 1e-6
 
 @dataclass(frozen=True, slots=True)
 class Minute:
-    """What was measured over the minute up to `end_s`. None: there was nothing to measure.
+    """Measurements of the minute up to `end_s`. None: there was nothing to measure.
 
-    web: utility of the unhappiest application; web_best: with all the CPU that it may use; jobs: the jobs' level.
-    jobs_held_up: a job waits, or runs below its full speed. served: whether a request was answered; asked: whether one
-    came.
+    web: lowest utility of any application; web_best: its utility with all the CPU that it may use; jobs: the jobs'
+    level. jobs_held_up: a job waits, or runs below its full speed. served: whether a request was answered; asked:
+    whether one arrived.
     """
 
     end_s: float
@@ -74,7 +74,7 @@ def _looks_since(looks: Sequence[SiteSample], since_s: float) -> list[SiteSample
 
 
 def _utility(app: WebApp, looks: Sequence[SiteSample]) -> float | None:
-    """The utility of an application over some looks: that of its unhappiest flow."""
+    """Return the utility of an application over some looks: the lowest utility of its flows."""
     found = []
     for flow in app.flows:
         samples = [one for look in looks for one in look.samples if one.flow == flow.name]
@@ -85,7 +85,7 @@ def _utility(app: WebApp, looks: Sequence[SiteSample]) -> float | None:
 
 
 def _best(loop: ClosedLoop, app: WebApp, site: WebSite, looks: Sequence[SiteSample]) -> float:
-    """The utility of an application that has all the CPU that it may use, at the load of these looks."""
+    """Return the utility of an application with all the CPU that it may use, at the load of these looks."""
     nodes = [hypervisor.node for hypervisor in loop.cluster.hypervisors.values()]
     each = sorted((min(node.cpu_mhz, app.max_mhz) for node in nodes), reverse=True)
     load_mhz = sum(look.load_mhz for look in looks) / len(looks)
@@ -111,7 +111,7 @@ def _on_goal(flow: Flow, mean_s: float) -> float:
 
 
 def _jobs(loop: ClosedLoop, now_s: float) -> tuple[float | None, bool]:
-    """The level that the jobs with goals reach together with the CPU that they have, and whether one is held up."""
+    """Return the level that the jobs with goals reach together with their CPU, and whether a job is held up."""
     world = loop.world
     wanting = [job for job in loop.jobs.values() if job.submit_s <= now_s and not world.completions[job.name]]
     rows = [_row(loop, job, now_s) for job in wanting if job.goal_s is not None]
@@ -193,7 +193,7 @@ def _quantile(values: Sequence[float], part: float) -> float | None:
 
 
 def _longest(minutes: Sequence[Minute]) -> int:
-    """How many minutes in a row the application was below, at most."""
+    """Return the largest number of consecutive minutes in which the application was below its goal."""
     longest = length = 0
     for each in minutes:
         length = length + 1 if web_below(each) else 0

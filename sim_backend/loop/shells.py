@@ -43,7 +43,7 @@ class StartableCore(Core, Protocol):
     """A core that also says what to do first."""
 
     def start(self, now_s: float) -> list[fx.Effect]:
-        """The effects of its beginning."""
+        """Return the effects of the core's start."""
         ...
 
 
@@ -87,7 +87,8 @@ class Shell(ABC):
         }
 
     def now_s(self) -> float:
-        """What its clock says: never less than before in one life, as `shared.base.clock.SystemClock` has it."""
+        """Return the time of its clock, which never decreases within one life, as in
+        `shared.base.clock.SystemClock`."""
         self._latest_s = max(self._latest_s, self.engine.clock_s + self.clock_off_s)
         return self._latest_s
 
@@ -140,7 +141,7 @@ class Shell(ABC):
 
     @abstractmethod
     def _new_core(self) -> StartableCore:
-        """A core that begins with what is durable."""
+        """Return a new core that starts from the durable state."""
 
     @abstractmethod
     def _set_up(self, connection: MemoryConnection) -> None:
@@ -233,7 +234,7 @@ class Shell(ABC):
         )
 
     def _is_cut(self, rest: Sequence[fx.Effect]) -> bool:
-        """Whether the script ends or stops the process before the first effect of the rest."""
+        """Return whether the script kills or freezes the process before the first effect of the rest."""
         if self.die_after_effects is not None:
             if self.die_after_effects <= 0:
                 self.kill()
@@ -328,11 +329,12 @@ class ControllerShell(Shell):
     """Runs a controller's core on a memory store.
 
     `compute` carries out a `Compute` (an exception in it ends the run: the simulator hides no crash); the next
-    `failing_computations` of them answer that time ran out. `compute_delay_s`, `power_delay_s`: asked before each.
-    `scrape` gives what is measured of a web application at a URL since it was last asked, `read_prices` what the feed
-    of prices says at a moment of the world's clocks, `balance` tells a balancer, `measure` asks it, `notify` tells
-    somebody. `record` is given what decisions were computed from.
-    A core that exits is started anew after a second while `supervised`.
+    `failing_computations` of them are answered as timed out. `compute_delay_s`, `power_delay_s`: called before each.
+    `scrape` returns the measurements of a web application at a URL since the last call, `read_prices` the price feed's
+    answer at a time of the world's clocks. `balance` updates a load balancer, `measure` reads its measurements,
+    `notify` sends a notification. `record` receives the inputs of decisions.
+
+    A core that exits is restarted after a second while `supervised`.
     """
 
     def __init__(
@@ -477,7 +479,7 @@ def _unmeasured(effect: fx.Scrape, now_s: float) -> tuple[FlowSample, ...]:
 
 
 def _arrived(effect: fx.Notify) -> fx.Notified:
-    """Whoever is to be told hears it."""
+    """Return that the notification was delivered."""
     return fx.Notified(effect.channel, effect.message, True)
 
 

@@ -34,10 +34,10 @@ class Truth:
         self.busy = BusyNodes()
         self._completions = completions
         self._on: dict[str, set[str]] = {}
-        self._under_way: dict[str, Action] = {}
+        self._in_progress: dict[str, Action] = {}
 
     def on_effect(self, shell: AgentShell, effect: fx.Effect) -> None:
-        """An agent is about to carry out an effect."""
+        """Record an effect that an agent is about to carry out."""
         if type(effect) is not fx.Operate:
             return
         action, now_s = effect.action, shell.engine.now_s
@@ -53,24 +53,24 @@ class Truth:
                 attempt = action.spec.attempt
                 if job not in self.begun or self.begun[job][0] != attempt:
                     self.begun[job] = (attempt, now_s)
-        self._under_way[action.id] = action
+        self._in_progress[action.id] = action
 
     def on_input(self, shell: AgentShell, event: fx.Input) -> None:
-        """An agent is about to hear from its hypervisor."""
+        """Record an event that an agent is about to receive from its hypervisor."""
         if type(event) is fx.Operated:
-            action = self._under_way.pop(event.call_id, None)
+            action = self._in_progress.pop(event.call_id, None)
             if action is not None:
                 self._operated(action, event.outcome, shell.engine.now_s)
         elif type(event) is fx.GuestChanged and event.change not in COMING:
             self._release(event.status.vm, shell.node, shell.engine.now_s)
 
     def host_died(self, node: str, now_s: float) -> None:
-        """Nothing is on that host any more."""
+        """Note that a host has died and holds no VMs any more."""
         for vm in [vm for vm, nodes in self._on.items() if node in nodes]:
             self._release(vm, node, now_s)
 
     def run_of(self, job: Job) -> JobRun:
-        """What became of a job; its end is its first completion."""
+        """Return the run of a job. Its end is its first completion."""
         begun = self.begun.get(job.name)
         ends = self._completions.get(job.name)
         return JobRun(job.name, job.submit_s, begun[1] if begun else None, ends[0][1] if ends else None, job.goal_s)

@@ -69,7 +69,7 @@ class NodeCapacity:
         np.add.at(self.free_mib, nodes, memory_mib)
 
     def try_take(self, nodes: Ints, cpu_mhz: Floats, memory_mib: float) -> bool:
-        """`take` if everything fits, else nothing."""
+        """Call `take` if everything fits, otherwise change nothing. Return whether it fits."""
         self.take(nodes, cpu_mhz, memory_mib)
         fits = bool((self.free_mib[nodes] >= 0.0).all() and (self.free_mhz[nodes] >= self._slack_mhz[nodes]).all())
         if not fits:
@@ -77,7 +77,7 @@ class NodeCapacity:
         return fits
 
     def columns(self) -> NodeColumns:
-        """A copy for a snapshot; all nodes are schedulable."""
+        """Return a copy for a snapshot, in which all nodes are schedulable."""
         return NodeColumns(
             names=self._names,
             cores=self._cores,
@@ -120,27 +120,27 @@ class Workloads:
         app = [apps.index(job.app) if job.app else -1 for job in jobs]
         self._ints = np.array([zeros, zeros, vcpus, instances, app, first, counts], dtype=np.int64)
         self.stages = stage_columns([stage for job in jobs if not job.app for stage in job.stages])
-        self._separate = np.array([job.separate for job in jobs], dtype=np.bool_)
+        self._spread = np.array([job.spread for job in jobs], dtype=np.bool_)
         self._fixed = np.zeros(len(jobs), dtype=np.bool_)
         self._names = [job.name for job in jobs]
-        self._needs = [job.needs for job in jobs]
-        self._io = np.array([job.loading.part(IO) for job in jobs], dtype=np.float64)
+        self._required_labels = [job.required_labels for job in jobs]
+        self._io = np.array([job.resource_profile.part(IO) for job in jobs], dtype=np.float64)
         self._placed: dict[int, tuple[Ints, Floats]] = {}
         self.live: list[int] = []
 
     def arrive(self, row: int) -> None:
-        """The job is submitted: it waits."""
+        """Add a submitted job, which waits."""
         self.live.append(row)
 
     def leave(self, row: int) -> None:
-        """The job is over."""
+        """Remove a job that is over."""
         self.live.remove(row)
         self._placed.pop(row, None)
 
     def change(self, row: int, state: WorkloadState, nodes: Ints, cpu_mhz: Floats, now_s: float | None) -> None:
-        """The job was changed: one more revision; its instances are (or their images lie) on `nodes`.
+        """Change a job and increment its revision. Its instances are (or their images lie) on `nodes`.
 
-        `now_s`: an operation on it begins and it is fixed until `release`; None where its CPU alone is another.
+        `now_s`: an operation on the job begins and the job is fixed until `release`; None if only its CPU changes.
         """
         self._ints[_STATE, row] = state
         self._ints[_REVISION, row] += 1
@@ -150,11 +150,11 @@ class Workloads:
             self._fixed[row] = True
 
     def release(self, row: int) -> None:
-        """No operation on the job is under way any more."""
+        """Release a job: no operation on it is in progress any more."""
         self._fixed[row] = False
 
     def revision(self, row: int) -> int:
-        """How often the job was changed."""
+        """Return the number of changes of the job."""
         return int(self._ints[_REVISION, row])
 
     def measure(self, row: int, done_mcycles: float) -> None:
@@ -170,9 +170,9 @@ class Workloads:
         workloads = WorkloadColumns(
             names=tuple(map(self._names.__getitem__, live)),
             first_instance=counts.cumsum() - counts,
-            separate=self._separate.take(rows),
+            spread=self._spread.take(rows),
             fixed=self._fixed.take(rows),
-            needs=tuple(map(self._needs.__getitem__, live)),
+            required_labels=tuple(map(self._required_labels.__getitem__, live)),
             queued=np.zeros(len(live), dtype=np.bool_),
             stays=np.zeros(len(live), dtype=np.bool_),
             **dict(zip(_FLOATS, floats, strict=True)),
@@ -181,7 +181,7 @@ class Workloads:
         return workloads, self._instances()
 
     def loading(self, nodes: int, model: str) -> LoadingColumns | None:
-        """What is declared of the disks' use of the live rows, on nodes that are alike; None without a model."""
+        """Return the declared disk use of the live rows, on identical nodes; None without a model."""
         if not model or not self._io.any():
             return None
         parts = self._io[np.array(self.live, dtype=np.int64)][None, :, None]

@@ -1,21 +1,23 @@
-"""The direct engine: a placement policy and the world, without bus, controller and agents. For sweeps.
+"""The direct engine: a placement policy and the world, without bus, controller and agents. For parameter sweeps.
 
-Time jumps from event to event. Within one instant: completions and ends of operations, then arrivals, then one
+Time jumps from event to event. Within one instant the order is: completions and ends of operations, arrivals, one
 scheduling pass. Cycles begin at 0 and every `cycle_s`. A pass is made
-- at a cycle, when any job or web application is there; for an event-driven policy only when a job waits, is suspended
-  or gets less CPU than it could use, when there is a web application, where sharing counts, or where every cycle is
-  asked for;
-- for an event-driven policy also when a job arrived or ended, an operation that took time ended, or a job may start
-  from now on, if a job waits or is suspended or a web application has fewer instances than it must have.
-Cycles at which no pass would be made are skipped.
 
-What a decision wants is begun at once where there is room. An operation on a job is one for all its instances: it
-begins when every node it goes to has room (so it waits for the suspends and migrations that make room, first decided
-first served, and for nothing else), holds that room from then on, and ends after the cost of its slowest instance. The
-job makes no progress during its own operation. A suspended job holds nothing; its images stay where it ran. Migrations
-that wait for each other are broken up by suspending one of them. A policy sees as free what will be free once
-everything wanted has come about, as the controller shows it. Instances of web applications take all the CPU that they
-are given and no more, those of jobs share what is left on the node.
+- at a cycle, when any job or web application exists; for an event-driven policy only when a job waits, is suspended
+  or gets less CPU than it could use, when a web application exists, where sharing counts, or where every cycle is
+  requested;
+- for an event-driven policy also when a job arrived or ended, an operation that took time ended, or a job may start
+  from now on, if a job waits or is suspended or a web application has fewer instances than its minimum.
+
+Cycles without a pass are skipped.
+
+The changes of a decision begin at once where there is capacity. An operation on a job covers all its instances. It
+begins when every node it goes to has capacity, holds that capacity from then on, and ends after the cost of its slowest
+instance. It therefore waits only for the suspends and migrations that free capacity, in the order of decisions. The job
+makes no progress during its own operation. A suspended job holds no capacity; its images stay where it ran. Migrations
+that wait for each other are resolved by suspending one of them. A policy sees as free the capacity that will be free
+once all changes are complete, as the controller shows it. Instances of web applications use exactly their allotted CPU;
+those of jobs share the rest of the node.
 """
 
 from __future__ import annotations
@@ -199,7 +201,7 @@ class _Engine:
         return self.event_driven and (cycle_due or event) and (is_waiting or self._replicas_missing())
 
     def _replicas_missing(self) -> bool:
-        """Whether a web application is wanted with fewer instances than it must have."""
+        """Return whether a web application is wanted with fewer instances than its minimum."""
         if not self.replicas:
             return False
         running = Counter(task.job.app for task in self.replicas.values() if task.state is WorkloadState.RUNNING)
@@ -228,7 +230,7 @@ class _Engine:
         self.not_running += 1
 
     def _new(self, row: int, job: Job, true_stages: TrueStages) -> Task:
-        io = self.true_io.get(job.name, job.loading.part(IO))
+        io = self.true_io.get(job.name, job.resource_profile.part(IO))
         self.world.add_task(job.name, true_stages, job.instances, io=io)
         self.workloads.arrive(row)
         return Task(
@@ -259,7 +261,7 @@ class _Engine:
     # --- decisions -----------------------------------------------------------------------------------------------
 
     def _decide(self, now_s: float, at_cycle: bool) -> None:
-        """One scheduling pass."""
+        """Run one scheduling pass."""
         for task in self.tasks.values():
             if task.begin_s is not None:
                 self.workloads.measure(task.row, self.world.done_mcycles(task.job.name, now_s))
@@ -276,7 +278,7 @@ class _Engine:
             self._begin_pending(now_s)
 
     def _snapshot(self, now_s: float, at_cycle: bool) -> Snapshot:
-        """What a policy sees now; free is what will be once everything wanted has come about."""
+        """Return the policy's current view. Free capacity is that after all wanted changes."""
         rows, instances = self.workloads.columns()
         return Snapshot(
             now_s,
@@ -381,11 +383,12 @@ class _Engine:
             self.pending = held + self.pending  # an operation that ended at once may have a successor
             if not some_began:
                 if self.ends:
-                    return  # what is under way will make the room
+                    return  # what is in progress will make the room
                 self._break_up(now_s)
 
     def _break_up(self, now_s: float) -> None:
-        """Nothing that waits can ever begin: turn the first migration into a suspend and a resume."""
+        """Resolve a deadlock in which no waiting operation can begin: turn the first migration into a suspend and a
+        resume."""
         stuck = [operation for operation in self.pending if operation.kind is ActionKind.MIGRATE]
         if not stuck:
             names = ", ".join(operation.task.job.name for operation in self.pending)
@@ -423,7 +426,7 @@ class _Engine:
         return True
 
     def _end(self, operation: Operation, now_s: float) -> None:
-        """The operation is over: what it freed is free, and the job executes unless it was suspended."""
+        """End an operation: free its capacity and let the job execute unless it was suspended."""
         task, kind, self.touched = operation.task, operation.kind, True
         if kind is ActionKind.SUSPEND:
             self._let_go((task.nodes, task.cpu_mhz, task.memory_mib), now_s)
@@ -446,7 +449,7 @@ class _Engine:
         self.workloads.release(task.row)
 
     def _arrived(self, operation: Operation, now_s: float) -> None:
-        """A migration is over: the room it came from is free, all instances go on."""
+        """End a migration: free the capacity at the source and let all instances continue."""
         task, moved = operation.task, operation.moved()
         self._let_go((task.nodes[moved], task.cpu_mhz[moved], task.memory_mib), now_s)
         for index in moved.tolist():
@@ -464,7 +467,7 @@ class _Engine:
         self.busy.release(held[0].tolist(), now_s)
 
     def runs(self) -> list[JobRun]:
-        """What became of every submitted job, in order of submission."""
+        """Return the run of every submitted job, in order of submission."""
         return [
             JobRun(
                 task.job.name,

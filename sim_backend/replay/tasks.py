@@ -53,9 +53,9 @@ class Pass:
 
 @dataclass(slots=True, eq=False)
 class Task:
-    """A job or an instance of a web application in the engine. `nodes` and `cpu_mhz`: what its VMs hold, or where its
-    images lie; `state` is the wanted one, with what it will hold in `wanted`; `fixed` while an operation on it waits or
-    is under way; `slow` when it runs with less CPU than it could use."""
+    """A job or an instance of a web application in the engine. `nodes` and `cpu_mhz`: the capacity of its VMs, or the
+    location of its images. `state` is the wanted state, and `wanted` its capacity in it. `fixed`: an operation on it
+    waits or is in progress. `slow`: it runs with less CPU than it could use."""
 
     row: int
     job: Job
@@ -71,7 +71,7 @@ class Task:
     end_s: float | None = None
 
     def could_use_more(self, nodes: Sequence[Node]) -> bool:
-        """Whether an instance gets less of its (wanted) node than it can use."""
+        """Return whether an instance gets less CPU than it can use on its (wanted) node."""
         most_mhz = self.job.max_mhz * _FULL_SPEED
         at, cpu_mhz = self.wanted[0], self.wanted[1]
         if cpu_mhz.min() >= most_mhz:
@@ -93,11 +93,11 @@ class Operation:
     then: Operation | None = None
 
     def moved(self) -> Ints:
-        """The instances that change their node."""
+        """Return the instances that change their node."""
         return np.flatnonzero(self.nodes != self.task.nodes)
 
     def needs(self) -> Hold:
-        """The room it must have before it begins."""
+        """Return the capacity that must be free before the operation begins."""
         if self.kind in MAKES_ROOM:
             return NOWHERE, NOTHING, 0.0
         if self.kind is ActionKind.MIGRATE:
@@ -118,7 +118,7 @@ def check_input(jobs: Sequence[Job], nodes: Sequence[Node], apps: Sequence[str])
         raise InvalidInput(Problem("nodes", "there is none", "at least one"))
     slots: dict[Any, int] = {}
     for job in jobs:
-        shape = job.memory_mib, job.max_mhz, job.vcpus, job.separate, job.needs
+        shape = job.memory_mib, job.max_mhz, job.vcpus, job.spread, job.required_labels
         if shape not in slots:
             slots[shape] = sum(_slots(job, node) for node in nodes)
         if slots[shape] < job.instances:
@@ -126,10 +126,10 @@ def check_input(jobs: Sequence[Job], nodes: Sequence[Node], apps: Sequence[str])
 
 
 def _slots(job: Job, node: Node) -> int:
-    """How many instances of a job an empty node holds."""
-    if job.memory_mib > node.usable_mib or not set(job.needs) <= set(node.labels):
+    """Return the number of instances of a job that fit on an empty node."""
+    if job.memory_mib > node.usable_mib or not set(job.required_labels) <= set(node.labels):
         return 0
-    if job.separate:
+    if job.spread:
         return 1
     by_memory = node.usable_mib // job.memory_mib if job.memory_mib else job.instances
     return min(by_memory, int(node.cpu_mhz / job.speed_on_mhz(node) * (1 + 1e-9)))

@@ -47,16 +47,16 @@ class WebLoad:
             raise InvalidValue("steps", len(self.app.flows), "one load for each flow")
 
     def at(self, now_s: float) -> tuple[FlowLoad, ...]:
-        """The load at a moment, one entry per flow."""
+        """Return the load at a given time, one entry per flow."""
         return self.steps[bisect_right(self.steps, now_s, key=lambda step: step[0]) - 1][1]
 
     def replicas(self) -> list[Job]:
-        """Every instance that there may be, as a workload of its own."""
+        """Return all possible instances, each as a workload of its own."""
         return [self.app.replica_job(index, 0.0) for index in range(self.app.max_instances)]
 
 
 def web_columns(loads: Sequence[WebLoad]) -> WebColumns:
-    """The rows of the web applications in a snapshot."""
+    """Return the rows of the web applications in a snapshot."""
     if not loads:
         return NO_WEB
     return WebColumns(
@@ -69,7 +69,7 @@ def web_columns(loads: Sequence[WebLoad]) -> WebColumns:
 
 
 def flow_columns(loads: Sequence[WebLoad], now_s: float) -> FlowColumns:
-    """The rows of their flows under the load at `now_s`."""
+    """Return the rows of the applications' flows under the load at `now_s`."""
     if not loads:
         return NO_FLOWS
     rows = [

@@ -55,7 +55,7 @@ class Declared(StrEnum):
 
 
 def experiment_four(rng: np.random.Generator, count: int = 200, mean_gap_s: float = 150.0) -> list[Job]:
-    """The randomised jobs of apc.txt, section 5.4, in order of submission, after exponential gaps from time 0.
+    """Return the randomised jobs of apc.txt, section 5.4, in order of submission, after exponential gaps from time 0.
 
     Profiles (shortest run time at top speed) 9,000 s at 3,900 MHz, 17,600 s at 1,560 MHz, 600 s at 2,340 MHz with
     probabilities 10, 40, 50 %; goal = submission + factor x shortest run time, factors 1.3, 2.5, 4 with 10, 30, 60 %;
@@ -81,7 +81,7 @@ def experiment_four(rng: np.random.Generator, count: int = 200, mean_gap_s: floa
 
 
 def paper_nodes(count: int = 25) -> tuple[Node, ...]:
-    """The cluster of apc.txt, section 5.2: 4 cores of 3,900 MHz and 16,000 MiB a node."""
+    """Return the cluster of apc.txt, section 5.2: 4 cores of 3,900 MHz and 16,000 MiB a node."""
     return tuple(Node(_numbered("node", index, count), 4, 3_900.0, memory_mib=16_000) for index in range(count))
 
 
@@ -168,8 +168,9 @@ def _scaled(stage: Stage, factor: float) -> Stage:
 
 
 def replay_workload(jobs: Sequence[ReplayJob]) -> list[Job]:
-    """One job of `nodes` separate instances per log entry, in the order given: each instance needs a whole replay node
-    and has run_s x 1,000 Mcycles to do. Names order like job numbers, so ties in time stay in the order of the log."""
+    """Return one job per log entry, in the given order, with `nodes` instances on different nodes. Each instance needs
+    a whole replay node and has run_s x 1,000 Mcycles of work. Names sort like job numbers, so that jobs with equal
+    times keep the order of the log."""
     digits = max((len(str(job.number)) for job in jobs), default=1)
     return [
         Job(
@@ -178,19 +179,20 @@ def replay_workload(jobs: Sequence[ReplayJob]) -> list[Job]:
             submit_s=job.submit_s,
             desired_start_s=job.submit_s,
             instances=job.nodes,
-            separate=True,
+            spread=True,
         )
         for job in jobs
     ]
 
 
 def replay_nodes(count: int) -> tuple[Node, ...]:
-    """`count` nodes of one core of 1,000 MHz and 1,000 MiB: each holds one instance of a replay job at a time."""
+    """Return `count` nodes of one core of 1,000 MHz and 1,000 MiB. Each holds one instance of a replay job at a
+    time."""
     return tuple(Node(_numbered("node", index, count), 1, REPLAY_MHZ, memory_mib=REPLAY_MIB) for index in range(count))
 
 
 def declared_stages(job: Job) -> TrueStages:
-    """The truth of a job whose declared profile is exact."""
+    """Return the true stages of a job whose declared profile is exact."""
     return tuple((stage.work_mcycles, stage.max_mhz) for stage in job.stages)
 
 
@@ -206,5 +208,6 @@ def with_noise(jobs: Iterable[Job], rng: np.random.Generator, sigma: float) -> d
 
 
 def _numbered(word: str, index: int, count: int) -> str:
-    """`word-007`: as many digits as the largest of `count` needs, so that names order like numbers."""
+    """Return a name such as `word-007`, with as many digits as the largest of `count` needs, so that names sort like
+    numbers."""
     return f"{word}-{index:0{len(str(max(count - 1, 0)))}}"

@@ -26,12 +26,12 @@ def shares(weights: Sequence[float], caps: Sequence[float], capacity: float) -> 
 
 
 def shares_few(weights: Sequence[float], caps: Sequence[float], capacity: float) -> list[float]:
-    """`shares` in plain Python, O(n log n); the fast form for few guests."""
+    """Compute `shares` in plain Python, O(n log n): the fast form for few guests."""
     return _by_group(weights, caps, capacity, _fill_few)
 
 
 def shares_many(weights: Sequence[float], caps: Sequence[float], capacity: float) -> list[float]:
-    """`shares` in numpy, O(n log n); the fast form for many guests."""
+    """Compute `shares` in numpy, O(n log n): the fast form for many guests."""
     return _by_group(weights, caps, capacity, _fill_many)
 
 
@@ -62,7 +62,7 @@ def _by_group(weights: Sequence[float], caps: Sequence[float], capacity: float, 
 
 
 def _bounded(weights: list[float]) -> list[float]:
-    """The weights as they are, or scaled where their sum or ratios would leave the range of a float."""
+    """Return the weights, scaled if their sum or ratios would exceed the range of a float."""
     highest = max(weights)
     if min(weights) > 1 / HUGE and highest < HUGE:
         return weights

@@ -18,14 +18,14 @@ Demand = Callable[[float], float]
 
 
 def constant(rate_per_s: float) -> Demand:
-    """The same rate for ever."""
+    """Return a demand with a constant rate."""
     rate = _rate("rate_per_s", rate_per_s)
     return lambda _now_s: rate
 
 
 def daily(mean_per_s: float, swing_frac: float = 0.5, peak_s: float = DAY_S / 2, period_s: float = DAY_S) -> Demand:
-    """A sine by time of day around `mean_per_s`: `swing_frac` (0..1) of it more at `peak_s`, as much less half a period
-    away."""
+    """Return a demand that varies as a sine by time of day around `mean_per_s`. At `peak_s` it is higher by the
+    fraction `swing_frac` (0..1), and half a period away lower by the same."""
     mean, swing = _rate("mean_per_s", mean_per_s), swing_frac
     if not 0.0 <= swing <= 1.0:
         raise InvalidValue("swing_frac", swing, "0 to 1")
@@ -33,7 +33,8 @@ def daily(mean_per_s: float, swing_frac: float = 0.5, peak_s: float = DAY_S / 2,
 
 
 def steps(points: Sequence[tuple[float, float]]) -> Demand:
-    """A step function of (from when in s, rate): 0 before the first point. InvalidValue unless times increase."""
+    """Return a demand as a step function of (start in s, rate): 0 before the first point. Raises InvalidValue unless
+    times increase."""
     times = [from_s for from_s, _ in points]
     if not times or any(later <= earlier for earlier, later in pairwise(times)):
         raise InvalidValue("points", times[:8], "at least one, at times that increase")
@@ -42,7 +43,8 @@ def steps(points: Sequence[tuple[float, float]]) -> Demand:
 
 
 def uneven(demand: Demand, seed: int, sigma: float, hold_s: float = 300.0) -> Demand:
-    """A demand times a log-normal factor of mean 1 and log-deviation `sigma`, drawn from the seed every `hold_s`."""
+    """Return a demand times a log-normal factor of mean 1 and log-deviation `sigma`, drawn from the seed every
+    `hold_s`."""
 
     def rate_at(now_s: float) -> float:
         chance = Random(f"{seed}:{math.floor(now_s / hold_s)}")

@@ -36,6 +36,6 @@ def constant(parts: Sequence[float], servers: int) -> float:
 
 
 def progress(parts: Sequence[float], servers: int) -> list[float]:
-    """How fast each guest goes on, 0..1 of its pace alone."""
+    """Return the speed of each guest relative to its speed alone, 0..1."""
     whole = constant(parts, servers)
     return [constant([*parts[:at], *parts[at + 1 :]], servers) / whole for at in range(len(parts))]

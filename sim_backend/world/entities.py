@@ -39,7 +39,7 @@ class Host:
         self.contended, self.up = False, True
 
     def join_disk(self, guest: Guest, now_s: float) -> None:
-        """A guest that uses the disk has come."""
+        """Add a guest that uses the disk."""
         if self.disk is None:
             self.disk = HostDisk(self.disk_servers, now_s)
         self.disk.join(guest)
@@ -88,7 +88,7 @@ class Guest:
 
     @property
     def ceiling_mhz(self) -> float:
-        """The most that it can use on its host, whatever it has to do."""
+        """Maximum MHz that it can use on its host, regardless of its work."""
         return max(0.0, min(self.vcpus * self.host.core_mhz, self.cap_mhz))
 
     @property
@@ -150,7 +150,7 @@ class Task:
         self.ended = False
 
     def done_at(self, now_s: float) -> float:
-        """Work done per instance, in Mcycles."""
+        """Return the work done per instance, in Mcycles."""
         if self.rate_mhz == 0.0:
             return self.done_mcycles
         target = self.targets_mcycles[self.stage]
@@ -162,7 +162,7 @@ class Task:
 def task_of(
     name: str, stages: Sequence[tuple[float, float]], instances: int, checkpoint_mcycles: float, io: float
 ) -> Task:
-    """A task of true stages (work_mcycles per instance, max_mhz). Raises InvalidValue, see `World.add_task`."""
+    """Return a task of true stages (work_mcycles per instance, max_mhz). Raises InvalidValue, see `World.add_task`."""
     if not stages or instances < 1:
         raise InvalidValue("stages, instances", (len(stages), instances), "at least one of each")
     for work, max_mhz in stages:
@@ -186,11 +186,11 @@ class DiskUse:
         self.mark_mcycles = self.served_s = self.held_s = self.served_s_each = self.held_s_each = 0.0
 
     def served_at(self, executed_mcycles: float) -> float:
-        """Seconds that its requests were served."""
+        """Return the seconds for which its requests were served."""
         return self.served_s + self.served_s_each * (executed_mcycles - self.mark_mcycles)
 
     def at(self, executed_mcycles: float) -> tuple[float, float]:
-        """Seconds that its requests kept it waiting, and that they were served."""
+        """Return the seconds for which it waited for its requests, and those for which they were served."""
         held_s = self.held_s + self.held_s_each * (executed_mcycles - self.mark_mcycles)
         return held_s, self.served_at(executed_mcycles)
 
@@ -212,25 +212,25 @@ class HostDisk:
         self._now_s = now_s
 
     def busy_s(self, now_s: float) -> float:
-        """For how long anybody was at the disk."""
+        """Return the seconds for which any guest used the disk."""
         return self._busy_s + self._busy_since * (now_s - self._now_s)
 
     def served_s(self, now_s: float) -> float:
-        """Seconds of service, of all guests that were ever there."""
+        """Return the seconds of service, for all guests so far."""
         held = (guest.disk.served_at(guest.executed_at(now_s)) for guest in self.guests.values() if guest.disk)
         return self._served_s + sum(held)
 
     def parts(self) -> list[float]:
-        """The parts of their time alone that those guests are at the disk who work now."""
+        """Return the fractions of their time alone for which the guests working now use the disk."""
         return [_part(guest) for guest in self.guests.values() if _asks(guest)]
 
     def join(self, guest: Guest) -> None:
-        """A guest comes; its counters begin anew."""
+        """Add a guest and reset its counters."""
         guest.disk = DiskUse()
         self.guests[guest.vm] = guest
 
     def leave(self, guest: Guest, now_s: float) -> None:
-        """A guest goes, as it is now."""
+        """Remove a guest in its current state."""
         self._settle(now_s)
         del self.guests[guest.vm]
         if guest.disk is not None:
@@ -238,7 +238,7 @@ class HostDisk:
             guest.disk = None
 
     def share(self, now_s: float) -> list[Task]:
-        """Find the paces anew; the tasks of the guests whose pace changed."""
+        """Recompute the speeds and return the tasks of the guests whose speed changed."""
         self._settle(now_s)
         users = [guest for guest in self.guests.values() if _asks(guest)]
         parts = [_part(guest) for guest in users]
@@ -268,11 +268,12 @@ class HostDisk:
 
 
 def _asks(guest: Guest) -> bool:
-    """Whether a guest works now and comes to the disk."""
+    """Return whether a guest works now and uses the disk."""
     task = guest.task
     return task is not None and task.executing == task.instances and guest.share_mhz > 0.0
 
 
 def _part(guest: Guest) -> float:
-    """The part of its time alone that it is at the disk: less of it where it is given less CPU than it can use."""
+    """Return the fraction of its time alone for which a guest uses the disk. It is smaller if the guest gets less CPU
+    than it can use."""
     return guest.task.io * guest.share_mhz / guest.demand_mhz if guest.task is not None else 0.0

@@ -21,10 +21,10 @@ LOOKS_KEPT = 1_000  # of one that nobody measures
 
 
 class Balancer:
-    """Looks at the site every `period_s` and pushes what it has measured; what it cannot send is lost.
+    """Measures the site every `period_s` and pushes the samples; a sample that cannot be sent is lost.
 
-    `catch_up(now_s)` brings the world up to date. With `push` false nothing is sent: `scrape` answers instead.
-    `measure` tells of all requests together, either way.
+    `catch_up(now_s)` brings the world up to date. With `push` false nothing is sent and `scrape` returns the samples
+    instead. In both cases `measure` returns all requests together.
     """
 
     def __init__(
@@ -52,19 +52,20 @@ class Balancer:
         self._engine.at(self._engine.now_s, LOOK_PRIORITY, self._look)
 
     def stop(self) -> None:
-        """The application is gone: nothing more is asked of it."""
+        """Stop measuring: the application was removed."""
         self.stopped = True
 
     def handle_bus(self, connection: MemoryConnection, event: BusEvent) -> None:
-        """Nothing is sent to it; a connection that ended is noticed when it is used."""
+        """Ignore events: nothing is sent to it, and a lost connection is noticed at its next use."""
 
     def scrape(self) -> tuple[FlowSample, ...]:
-        """What was measured since the last scrape."""
+        """Return the measurements since the last scrape."""
         read, self._unread = self._unread, {}
         return tuple(_joined(samples) for samples in read.values())
 
     def measure(self) -> FlowSample | None:
-        """What has become of all requests since the last call, as one flow without a name (None: it was not looked)."""
+        """Return the results of all requests since the last call as one flow without a name (None: there was no
+        look)."""
         passed, self._passed = self._passed, []
         return _joined(passed) if passed else None
 
@@ -122,7 +123,7 @@ def _joined(samples: list[FlowSample]) -> FlowSample:
 
 
 def _whole(flows: Sequence[FlowSample]) -> FlowSample:
-    """The flows of one look as one."""
+    """Return the flows of one look combined into one."""
     served = sum(flow.served for flow in flows)
     return FlowSample(
         "",

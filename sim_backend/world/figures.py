@@ -81,7 +81,7 @@ class BusyNodes:
         self.peak = 0
 
     def hold(self, nodes: Iterable[Hashable], now_s: float) -> None:
-        """One more VM on each of `nodes` (one entry per VM)."""
+        """Add a VM to each of `nodes` (one entry per VM)."""
         held = self._advance(now_s)
         for node in nodes:
             held[node] = held.get(node, 0) + 1
@@ -89,7 +89,7 @@ class BusyNodes:
             self.peak = len(held)
 
     def release(self, nodes: Iterable[Hashable], now_s: float) -> None:
-        """One VM less on each of `nodes`; KeyError when a node holds none."""
+        """Remove a VM from each of `nodes`. Raises KeyError when a node holds none."""
         held = self._advance(now_s)
         for node in nodes:
             left = held.pop(node) - 1
@@ -116,7 +116,8 @@ def figures(
     wall_s: float,
     operations: Mapping[str, int] | None = None,
 ) -> ReplayFigures:
-    """The figures over [0, window_s] of a cluster of `nodes`; a run counts as completed when end_s <= window_s."""
+    """Return the figures over [0, window_s] of a cluster of `nodes`. A run counts as completed when end_s <=
+    window_s."""
     done = [
         (run.end_s - run.begin_s, run.end_s - run.submit_s, run.begin_s - run.submit_s)
         for run in runs

@@ -1,14 +1,15 @@
-"""The truth of a web application: what is asked of it, what its instances manage, how long the answers take.
+"""The true behaviour of a web application: its demand, the throughput of its instances and its response times.
 
-Its entry router is looked at now and then. From one look to the next arrivals come evenly; they and what is queued go
-to the instances that execute, so that each is used alike for the CPU it can have. Work that they do not get done waits
-at the router; what would wait longer than `queue_s`, and everything while no instance is there, is rejected.
+The entry router is sampled at intervals ("looks"). Between two looks arrivals are evenly spaced. They and queued
+requests go to the executing instances, such that all have the same utilization relative to the CPU they can have. Work
+that is not done waits at the router. Requests that would wait longer than `queue_s`, and all requests while there is no
+instance, are rejected.
 
-A router that finds the instances by itself sends the requests of one that goes again to others. One that is told which
-there are sends them to those and no others: what an instance was given since the last look is lost if it goes unasked,
-and what it has not answered yet if it is stopped while it is drained.
+A router that discovers the instances itself resends the requests of an instance that disappears to others. A router
+with configured instances uses exactly those. If an instance disappears without draining, its requests since the last
+look are lost. If it is stopped while draining, its unanswered requests are lost.
 
-Mean response time of a flow = t_min + excess + the wait at the router. The excess is that of one queue before all
+Mean response time of a flow = t_min + excess + the wait at the router. The excess is that of one queue for all
 instances, with W the CPU that they can have and L the CPU in use: processor sharing d / (W - L), or, as no request runs
 faster than one vCPU of p MHz, Sakasegawa's approximation of M/M/m for m = W / p above p.
 """
@@ -86,7 +87,7 @@ class _Lane:
     told: dict[str, int] = field(default_factory=dict)
 
     def news(self, what: str) -> int:
-        """Whole requests of a total that were not told before."""
+        """Return the number of whole requests in a total that were not returned before."""
         total = math.floor(float(getattr(self, what)) + 1e-9)
         news = total - self.told.get(what, 0)
         self.told[what] = total
@@ -114,8 +115,8 @@ class WebSite:
         self._draining: dict[str, tuple[float, float]] = {}  # until when it has requests, and how many
 
     def look(self, now_s: float, next_s: float) -> tuple[FlowSample, ...]:
-        """What was measured since the last look (nothing at the first), and let the instances work until the next.
-        The world must have been brought up to `now_s`."""
+        """Return the measurements since the last look (nothing at the first), and let the instances work until the
+        next. The world must be up to date with `now_s`."""
         samples: tuple[FlowSample, ...] = ()
         executing = self._serving(now_s)
         vms = executing if self._routes is None else [vm for vm in executing if vm in self._routes]
@@ -135,7 +136,7 @@ class WebSite:
         return [vm for vm in executing if not self.is_ill(vm)]
 
     def route(self, backends: Sequence[Backend], now_s: float, next_s: float) -> tuple[FlowSample, ...]:
-        """A look, and from now on requests go to these instances and no others."""
+        """Take a look, and from now on send requests to exactly these instances."""
         samples = self.look(now_s, next_s)
         answer_s = max(
             [ANSWER_LEAST_S, *(mean for look in self.looks[-1:] for mean in look.mean_s if mean is not None)]
@@ -155,7 +156,7 @@ class WebSite:
         return samples
 
     def is_drained(self, vm: str, now_s: float) -> bool:
-        """Whether an instance that gets no new requests has answered those that it had."""
+        """Return whether an instance without new requests has answered its earlier ones."""
         return now_s >= self._draining.get(vm, (0.0, 0.0))[0]
 
     def _lose_undrained(self, executing: Sequence[str], now_s: float) -> None:
@@ -217,7 +218,8 @@ class WebSite:
         )
 
     def _lose(self, lane: _Lane, arrived: float, vms: Sequence[str]) -> float:
-        """How many of the requests that arrived were given to instances that are gone: their answers are errors."""
+        """Return the number of arrived requests that were sent to instances that have disappeared; they are answered
+        with errors."""
         if self._routes is None:
             return 0.0
         lost = arrived * math.fsum(part for vm, part in self._given.items() if vm not in vms)
@@ -236,8 +238,8 @@ class WebSite:
         return todo
 
     def _work_done(self, vms: Sequence[str], now_s: float) -> float:
-        """Work of all instances since the last look. What one did that is gone by now was for nothing: its requests are
-        sent again."""
+        """Return the work of all instances since the last look. Work of an instance that has disappeared is lost: its
+        requests are resent."""
         done = {vm: self._world.done_without_task_mcycles(vm, now_s) for vm in vms}
         last, self._done = self._done, done
         # An instance that came to life again counts from 0.

@@ -40,8 +40,8 @@ class World:
     # --- hosts ---------------------------------------------------------------------------------------------------
 
     def add_host(self, node: Node, speed_factor: float = 1.0, disk_servers: int = 1) -> None:
-        """A host that truly runs at `core_mhz` x `speed_factor` (> 0) and whose disk serves so many requests at a time
-        at full speed. ContractViolation when it is there already."""
+        """Add a host that truly runs at `core_mhz` x `speed_factor` (> 0) and whose disk serves `disk_servers` requests
+        at a time at full speed. Raises ContractViolation when it exists."""
         if node.name in self._hosts:
             raise ContractViolation(f"host {node.name} is there already")
         if not (math.isfinite(speed_factor) and speed_factor > 0):
@@ -51,7 +51,7 @@ class World:
         self._hosts[node.name] = Host(node.name, node.cores, node.core_mhz * speed_factor, disk_servers)
 
     def host_dies(self, name: str, now_s: float) -> list[str]:
-        """The host stops; its guests are gone. Returns their names in order of placement."""
+        """Stop a host and remove its guests. Return their names in order of placement."""
         host = self._host(name)
         host.up = False
         gone = list(host.guests)
@@ -60,7 +60,7 @@ class World:
         return gone
 
     def host_returns(self, name: str) -> None:
-        """A host that died is up again, empty."""
+        """Bring a dead host up again, empty."""
         self._host(name).up = True
 
     def memory_used_mib(self, host: str) -> float:
@@ -73,12 +73,13 @@ class World:
         return home.core_mhz, home.capacity_mhz, [] if home.disk is None else home.disk.parts(), home.disk_servers
 
     def used_frac(self, host: str) -> float:
-        """The share of a host's CPU that its guests use now."""
+        """Return the fraction of a host's CPU that its guests use now."""
         home = self._host(host)
         return min(1.0, math.fsum(guest.used_mhz for guest in home.guests.values()) / home.capacity_mhz)
 
     def host_disk_s(self, host: str, now_s: float) -> tuple[float, float]:
-        """For how long anybody has been at the disk of a host, and the service that guests have had there, seconds."""
+        """Return the seconds for which any guest used the disk of a host, and the seconds of service that guests
+        received there."""
         disk = self._host(host).disk
         return (0.0, 0.0) if disk is None else (disk.busy_s(now_s), disk.served_s(now_s))
 
@@ -92,11 +93,11 @@ class World:
         checkpoint_mcycles: float = 0.0,
         io: float = 0.0,
     ) -> None:
-        """A task of `instances` coupled guests. `stages` are true (work_mcycles per instance, max_mhz); `io`: the part
-        of its time alone at full speed that each is at its host's disk.
+        """Add a task of `instances` coupled guests. `stages` are true (work_mcycles per instance, max_mhz); `io`: the
+        fraction of its time alone at full speed for which each uses its host's disk.
 
-        Raises InvalidValue for work that is not finite and >= 0, a speed that is not above 0 (inf: no limit), no
-        stages or no instances, a part outside 0..1; ContractViolation when the name is taken.
+        Raises InvalidValue for work that is not finite and >= 0, a speed that is not above 0 (inf: no limit), no stages
+        or no instances, a fraction outside 0..1; ContractViolation when the name is taken.
         """
         if name in self._tasks:
             raise ContractViolation(f"task {name} is there already")
@@ -104,7 +105,7 @@ class World:
         self.completions[name] = []
 
     def done_mcycles(self, task: str, now_s: float) -> float:
-        """Work done per instance of a task, up to its total. KeyError for an unknown task."""
+        """Return the work done per instance of a task, up to its total. Raises KeyError for an unknown task."""
         return self._tasks[task].done_at(now_s)
 
     # --- guests --------------------------------------------------------------------------------------------------
@@ -121,11 +122,11 @@ class World:
         attempt: int = 1,
         running: bool = True,
     ) -> None:
-        """A guest comes to life (or back to it from an image) on `host`; `cap_mhz` is inf for none.
+        """Start a guest on `host`, new or from an image; `cap_mhz` is inf for none.
 
-        A higher attempt than its task's, or the same after the task has finished, sets the task back to its last
-        checkpoint. A guest of an older attempt or of no known task is idle. Raises ContractViolation when the guest
-        is alive anywhere already or the host is not up: nothing may ever run twice.
+        A higher attempt than its task's, or the same after the task has finished, resets the task to its last
+        checkpoint. A guest of an older attempt or of no known task is idle. Raises ContractViolation when the guest is
+        already alive anywhere or the host is not up: a guest must never run twice.
         """
         home = self._up(host)
         self._now_s = now_s
@@ -173,7 +174,8 @@ class World:
             self._flush(now_s)
 
     def move(self, vm: str, host: str, now_s: float) -> None:
-        """A guest goes on elsewhere as it is; its counters begin anew. Raises as `place`; KeyError if not alive."""
+        """Move a guest to another host in its current state and reset its counters. Raises the errors of `place`;
+        KeyError if not alive."""
         guest, target = self._guests[vm], self._up(host)
         self._now_s = now_s
         self._leave(guest)
@@ -196,7 +198,7 @@ class World:
             self._flush(now_s)
 
     def remove(self, vm: str, now_s: float) -> None:
-        """A guest is gone. KeyError when it is not alive."""
+        """Remove a guest. Raises KeyError when it is not alive."""
         guest = self._guests.pop(vm)
         self._now_s = now_s
         task = guest.task
@@ -209,30 +211,32 @@ class World:
             self._flush(now_s)
 
     def where(self, vm: str) -> str | None:
-        """The host a guest is on, None when it is not alive."""
+        """Return the host of a guest, None when it is not alive."""
         guest = self._guests.get(vm)
         return None if guest is None else guest.host.name
 
     def cpu_time_s(self, vm: str, now_s: float) -> float:
-        """CPU seconds a guest has used since it came to this host: work executed here / true core MHz."""
+        """Return the CPU seconds that a guest has used since it came to this host: work executed here / true core
+        MHz."""
         guest = self._guests[vm]
         return guest.executed_at(now_s) / guest.host.core_mhz
 
     def disk_s(self, vm: str, now_s: float) -> tuple[float, float]:
-        """How long its disk requests have kept a guest waiting since it came to this host, and for how long they were
-        served, seconds."""
+        """Return the seconds for which a guest has waited for its disk requests since it came to this host, and those
+        for which they were served."""
         guest = self._guests[vm]
         return (0.0, 0.0) if guest.disk is None else guest.disk.at(guest.executed_at(now_s))
 
     def share_mhz(self, vm: str) -> float:
-        """CPU a guest is given now, in true MHz (0 when it is idle or not executing). KeyError when not alive."""
+        """Return a guest's current CPU in true MHz (0 when it is idle or not executing). Raises KeyError when not
+        alive."""
         return self._guests[vm].share_mhz
 
     # --- guests without a task --------------------------------------------------------------------------------------
 
     def ask(self, vm: str, wants_mhz: float, now_s: float) -> None:
-        """A guest without a task wants so much CPU from now on, in true MHz (>= 0). KeyError when it is not alive,
-        ContractViolation when it has a task."""
+        """Set the CPU that a guest without a task requests from now on, in true MHz (>= 0). Raises KeyError when it is
+        not alive, ContractViolation when it has a task."""
         guest = self._guests[vm]
         if guest.task is not None:
             raise ContractViolation(f"{vm} works on {guest.task.name}")
@@ -240,21 +244,22 @@ class World:
         self._ask(guest)
 
     def executing(self, prefix: str) -> list[str]:
-        """The guests that are alive and not paused whose names begin like that, in order of placement."""
+        """Return the guests that are alive and not paused whose names start with `prefix`, in order of placement."""
         return [vm for vm, guest in self._guests.items() if guest.running and vm.startswith(prefix)]
 
     def done_without_task_mcycles(self, vm: str, now_s: float) -> float:
-        """Work that a guest has done without a task since it came to life, wherever. KeyError when it is not alive."""
+        """Return the work that a guest has done without a task since it started, on all hosts. Raises KeyError when it
+        is not alive."""
         guest = self._guests[vm]
         return guest.carried_mcycles + guest.executed_at(now_s)
 
     def core_mhz(self, vm: str) -> float:
-        """The true speed of one core of the host that a guest is on. KeyError when it is not alive."""
+        """Return the true speed of one core of a guest's host. Raises KeyError when it is not alive."""
         return self._guests[vm].host.core_mhz
 
     def available_mhz(self, vm: str) -> float:
-        """What a guest would be given now if it asked for all that it can use; 0 when it is paused. KeyError when it
-        is not alive."""
+        """Return the CPU that a guest would get now if it requested all that it can use; 0 when it is paused. Raises
+        KeyError when it is not alive."""
         guest = self._guests[vm]
         if not guest.running:
             return 0.0
@@ -269,7 +274,8 @@ class World:
     # --- time ----------------------------------------------------------------------------------------------------
 
     def next_end_s(self) -> float | None:
-        """When a task next finishes, or passes to its next stage, as things are; None when none makes progress."""
+        """Return the time at which a task next finishes or enters its next stage at current speeds; None when none
+        makes progress."""
         heap = self._heap
         while heap:
             at_s, _, version, task = heap[0]
@@ -331,7 +337,7 @@ class World:
             self._flush(now_s)
 
     def _touch(self, task: Task) -> None:
-        """A task begins to work, or stops: so do its guests at their disks."""
+        """Mark the disks of a task's guests for recomputation because the task starts or stops working."""
         if task.io:
             self._disks.update((guest.host, None) for guest in task.members.values())
 
@@ -387,7 +393,7 @@ class World:
             self._reshare(host)
 
     def _reshare(self, host: Host) -> None:
-        """Divide a host's CPU anew; tasks whose shares changed become dirty."""
+        """Recompute the division of a host's CPU; tasks whose shares changed become dirty."""
         active = [guest for guest in host.guests.values() if guest.demand_mhz > 0.0]
         caps = [guest.demand_mhz for guest in active]
         host.demand_mhz = math.fsum(caps)
@@ -444,7 +450,7 @@ class World:
             self._stale = 0
 
     def _reach(self, task: Task, at_s: float) -> None:
-        """The task has done exactly what its stage asks for; its heap entry is used up."""
+        """Set the task's work to exactly that of its stage and invalidate its heap entry."""
         task.done_mcycles = task.targets_mcycles[task.stage]
         task.since_s, task.rate_mhz, task.next_s = at_s, 0.0, math.inf
         task.version += 1
@@ -468,7 +474,7 @@ class World:
         task.ended = True
 
     def _release(self, task: Task) -> None:
-        """The task's guests have nothing to do with it any more; they keep their counters."""
+        """Detach the task's guests; they keep their counters."""
         for guest in task.members.values():
             guest.executed_mcycles += task.done_mcycles - guest.base_mcycles
             if guest.demand_mhz:
@@ -478,7 +484,7 @@ class World:
         task.executing = 0
 
     def _set_back(self, task: Task, attempt: int, now_s: float) -> None:
-        """Begin anew from the last checkpoint; guests of the earlier attempt become idle."""
+        """Restart a task from its last checkpoint; guests of the earlier attempt become idle."""
         task.attempt, task.ended = attempt, False
         if task.executing == task.instances:
             task.executing = 0

@@ -31,7 +31,7 @@ def test_the_store_is_not_there_and_then_it_is(place: Town, browser: Browser) ->
     place.history.unlink(missing_ok=True)
     with visiting(browser, place.url, JANE) as jane:
         page = jane.see("/reports?from=1h", 503)
-        expect(page.locator("main")).to_contain_text("The store does not answer")
+        expect(page.locator("main")).to_contain_text("The store is unavailable")
         jane.shoot("store-away")
         expect(jane.see("/").locator("#s-in-service")).to_contain_text("3 in service")
         expect(jane.see("/nodes/n1").locator("h1")).to_have_text("Node n1")
@@ -49,7 +49,7 @@ def test_a_plan_takes_two_browsers(place: Town, browser: Browser) -> None:
     with visiting(browser, place.url, JANE) as jane, visiting(browser, place.url, JUNE) as june:
         approve(jane, "room enough")
         page = open_plan(jane)  # one with the same steps may have taken its place by now: what was said holds
-        expect(page.locator("main")).to_contain_text("1 is missing")
+        expect(page.locator("main")).to_contain_text("1 approval is missing")
         expect(page.get_by_role("button", name="Approve")).to_be_disabled()
 
         other = open_plan(june)
@@ -70,14 +70,14 @@ def test_the_broker_goes_and_comes_back(place: Town, browser: Browser) -> None:
         page.evaluate("() => { window.sameLoad = true; }")
 
         place.kill_broker()
-        expect(page.locator(".banner")).to_contain_text("Nobody answers")
+        expect(page.locator(".banner")).to_contain_text("Controller unreachable")
         expect(page.locator("#live .age.late").first).to_be_visible()
         expect(page.locator("#live")).to_contain_text("3 in service")
         jane.shoot("broker-away")
         jane.forgiven.add(503)
         other = jane.page.context.new_page()
         other.goto("/nodes")
-        expect(other.locator(".banner")).to_contain_text("Nobody answers")
+        expect(other.locator(".banner")).to_contain_text("Controller unreachable")
         other.close()
 
         place.broker.start()
@@ -97,7 +97,7 @@ def test_the_portals_own_store_is_locked(place: Town, browser: Browser) -> None:
         with closing(sqlite3.connect(place.lab.folder / "portal.db", isolation_level=None)) as holder:
             holder.execute("BEGIN IMMEDIATE")
             page.click("main button")
-            expect(page.locator("main")).to_contain_text("The store does not answer")
+            expect(page.locator("main")).to_contain_text("The store is unavailable")
             expect(jane.see("/").locator("#s-in-service")).to_contain_text("3 in service")
             holder.execute("ROLLBACK")
         june.log_in(JUNE)

@@ -24,7 +24,7 @@ JANE, JUNE = "jane", "june"  # providers
 CYCLE_S = 20.0
 CONTROLLER: Mapping[str, Any] = {
     "periods": {"report_s": 0.5, "reconcile_s": 0.5, "decide_s": CYCLE_S, "web_adjust_s": 1.0},
-    "timeouts": {"silent_after_s": 6.0, "fence_after_s": 12.0},
+    "timeouts": {"unreachable_after_s": 6.0, "fence_after_s": 12.0},
     "automation": {"level": "confirm", "hold_starts": True},
     "prices": {"shape": "uniform", "per_kwh": 0.30, "currency": "EUR"},
     "policies": {"admission": "statistical"},
@@ -75,7 +75,7 @@ class Town(Estate):
         self.history.symlink_to(self.lab.folder / "controller.db")
 
     def add_account(self, name: str, role: str) -> None:
-        """Make an account of the portal's, as docs/portal.md says it."""
+        """Make an account of the portal's, as docs/reference/portal.md says it."""
         secret = self.lab.folder / "people-password"
         secret.write_text(PEOPLE_PASSWORD)
         secret.chmod(0o600)

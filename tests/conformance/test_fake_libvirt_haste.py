@@ -1,5 +1,5 @@
 """An operation of the libvirt driver does not wait for the CPU that its VM is not given: it has the weight of a whole
-core as long as it is under way, and the VM has its own before and after."""
+core as long as it is in progress, and the VM has its own before and after."""
 
 from __future__ import annotations
 

@@ -59,7 +59,7 @@ class Storm:
         self.collect()
 
     def act(self) -> None:
-        """As a controller orders it: on a VM that nothing is under way on, where it is."""
+        """As a controller orders it: on a VM that nothing is in progress on, where it is."""
         vm = self.random.choice(VMS)
         if vm in self.under:
             if self.random.random() < 0.2:
@@ -178,7 +178,7 @@ class Storm:
                 drift.libvirtd_starts()
 
     def calm(self) -> None:
-        """Nothing fails any more, and what is under way comes to its end."""
+        """Nothing fails any more, and what is in progress comes to its end."""
         self.cluster.events.delivery = "plain"
         self.cluster.events.deliver_late()
         for turn in range(TURNS_MAX):

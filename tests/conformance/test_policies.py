@@ -81,7 +81,7 @@ def test_roles_are_covered() -> None:
     assert {role for role, _, _ in EVERY} == set(CHECKS)
 
 
-GUIDE = (Path(__file__).parents[2] / "docs" / "policies.md").read_text(encoding="utf-8")
+GUIDE = (Path(__file__).parents[2] / "docs" / "how-to" / "write-a-policy.md").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("check", CHECKS["placement"] + PLACEMENT_STEADY)
@@ -89,5 +89,5 @@ def test_example_of_the_guide(check: Check) -> None:
     """The policy that the guide shows is as good as it says."""
     block = next(block for block in re.findall(r"```python\n(.*?)```", GUIDE, re.DOTALL) if "class " in block)
     shown: dict[str, Any] = {}
-    exec(compile(block, "docs/policies.md", "exec"), shown)
+    exec(compile(block, "docs/how-to/write-a-policy.md", "exec"), shown)
     check(Subject(shown["LargestFirst"](), {}, random=10))

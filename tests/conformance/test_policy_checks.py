@@ -342,9 +342,9 @@ VIOLATIONS = {
     "though its profile is bad": (WorkRow("j", work_mcycles=-1.0), [start(*ON_N0)]),
     "with 1 allotments instead of 2": (WorkRow("j", instances=2), [start(*ON_N0)]),
     "which does not exist": (WorkRow("j"), [start(Allotment("n9", 1000.0))]),
-    "to be separate": (WorkRow("j", instances=2, separate=True, memory_mib=1.0), [start(*ON_N0, *ON_N0)]),
+    "to be separate": (WorkRow("j", instances=2, spread=True, memory_mib=1.0), [start(*ON_N0, *ON_N0)]),
     "not schedulable": (WorkRow("j"), [start(Allotment("n2", 1000.0))]),
-    "lacks labels": (WorkRow("j", needs=("ssd",)), [start(*ON_N0)]),
+    "lacks labels": (WorkRow("j", required_labels=("ssd",)), [start(*ON_N0)]),
     "at most 1000.0 can be used": (WorkRow("j"), [start(Allotment("n1", 1100.0))]),
     "at most 1000.0": (WorkRow("j", max_mhz=4000.0), [start(Allotment("n1", 2000.0))]),
     "with 0.0 MHz": (WorkRow("j"), [start(Allotment("n1", 0.0))]),
@@ -409,9 +409,9 @@ def test_random_clusters_are_sound() -> None:
         assert rows_of(snapshot(nodes, workloads, seen.now_s, seen.vm_overhead_mib)) == (nodes, workloads)
         for row in workloads:
             seen_states.add(row.state)
-            traits |= {name for name in ("separate", "fixed", "needs") if getattr(row, name)}
+            traits |= {name for name in ("spread", "fixed", "required_labels") if getattr(row, name)}
     assert seen_states == set(WorkloadState)
-    assert traits == {"separate", "fixed", "needs"}
+    assert traits == {"spread", "fixed", "required_labels"}
 
 
 def test_after_a_suspension() -> None:

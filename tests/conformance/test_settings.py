@@ -16,6 +16,7 @@ import pytest
 from agents.service.main import check_config
 from daemons.cli.connection import OperatorConfig
 from daemons.config.controller import ControllerConfig
+from daemons.config.portal import PortalConfig
 from daemons.drivers.notifiers.command import CommandKeys
 from daemons.drivers.notifiers.mail import EmailKeys
 from daemons.drivers.notifiers.webhook import WebhookKeys
@@ -23,7 +24,6 @@ from daemons.manifests.agreement import AgreementFile
 from daemons.manifests.job import JobFile
 from daemons.manifests.load import LoadFile
 from daemons.manifests.web_app import WebFile
-from daemons.portal.config import PortalConfig
 from daemons.portal.main import check as check_portal
 from daemons.service.main import check as check_controller
 from shared.config.agent import AgentConfig

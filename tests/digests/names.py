@@ -18,13 +18,13 @@ from agents.core.journal import RECORDS
 from agents.service import metrics as agent_metrics
 from daemons.cli.main import main
 from daemons.config.controller import ControllerConfig
+from daemons.config.portal import PortalConfig
 from daemons.manifests.agreement import AgreementFile
 from daemons.manifests.job import JobFile
 from daemons.manifests.load import LoadFile
 from daemons.manifests.web_app import WebFile
 from daemons.portal import metrics as portal_metrics
 from daemons.portal.auth import schema as portal_tables
-from daemons.portal.config import PortalConfig
 from daemons.service import metrics as controller_metrics
 from daemons.store import schema
 from daemons.store.rows import KINDS

@@ -14,8 +14,8 @@ from tests.fuzz.scene import ROOT, Scene
 from tests.fuzz.wire import Wire
 
 EXAMPLES = ROOT / "examples"
-NOT_READ = ("monitoring/", "environment-type/pyproject.toml")
-"""Examples for other programs than Trimtab."""
+NOT_READ = ("monitoring/", "environment-type/pyproject.toml", "reference/")
+"""Examples for other programs than Trimtab, and every key commented out: tests/conformance/test_reference.py."""
 Make = Callable[[Scene], bytes]
 
 
@@ -96,7 +96,7 @@ def _agent() -> type[Any]:
 
 
 def _portal() -> type[Any]:
-    from daemons.portal.config import PortalConfig
+    from daemons.config.portal import PortalConfig
 
     return PortalConfig
 

@@ -358,6 +358,7 @@ WRITES = frozenset(
         "trimtab snapshot save FILE",
         "trimtab store backup FILE",
         "trimtab store upgrade --backup-folder",
+        *(f"trimtab demo {name} --folder" for name in ("kill-host", "start", "start-host", "status", "stop")),
         *(f"trimtab sim reproduce {name} --plots" for name in ("all", "apc", "assurance", "dfactor")),
         *(f"trimtab sim reproduce {name} --plots" for name in ("phoenixcloud", "provisioning")),
     )

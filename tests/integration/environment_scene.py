@@ -33,7 +33,7 @@ if [ -e "{folder}/break-$TRIMTAB_NODE" ]; then cat "{folder}/break-$TRIMTAB_NODE
 echo "end $what" >> "{folder}/setups-$TRIMTAB_NODE"
 echo "$1 of $TRIMTAB_NODE done"
 """
-CONTROLLER: Mapping[str, Any] = {"periods": {"web_adjust_s": 1.0}, "setup": {"tries": 1}}
+CONTROLLER: Mapping[str, Any] = {"periods": {"web_adjust_s": 1.0}, "setup": {"attempts": 1}}
 BATCH: Mapping[str, Any] = {
     "name": "night",
     "owner": "kim",
@@ -104,7 +104,7 @@ class Estate(Scene):
     setups: Setups
 
     def make_accounts(self) -> None:
-        """As docs/environments.md says it; the broker may know them from an earlier scene."""
+        """As docs/how-to/environments.md says it; the broker may know them from an earlier scene."""
         words = (
             "broker",
             "setup",
@@ -223,7 +223,7 @@ class Estate(Scene):
 
     def submit_to(self, account: str, environment: str, name: str, work_s: float, instances: int = 1) -> None:
         """Submit a job whose instances each need a node for themselves."""
-        file = self.job_file(name, work_s, instances, separate=True)
+        file = self.job_file(name, work_s, instances, spread=True)
         self.done_by(account, "jobs", "submit", str(file), "--env", environment)
 
     def app_file(self, name: str = "shop", **keys: Any) -> str:

@@ -131,9 +131,9 @@ def measured(
             if ended[at].sent_s + ended[at].took_s > before.clock_s:
                 here.append(ended[at])
             at += 1
-        under_way = bisect_right(sent_s, now.clock_s) - at
+        in_progress = bisect_right(sent_s, now.clock_s) - at
         level, held_up = _jobs(case, submitted_s, before, now)
-        utility = _utility(case, here, under_way, now.clock_s - before.clock_s)
+        utility = _utility(case, here, in_progress, now.clock_s - before.clock_s)
         came = bisect_right(sent_s, now.clock_s) - bisect_right(sent_s, before.clock_s)
         best = _best(case, came / (now.clock_s - before.clock_s))
         second = Minute(
@@ -142,7 +142,7 @@ def measured(
             best,
             level,
             jobs_held_up=held_up,
-            asked=bool(here or under_way),
+            asked=bool(here or in_progress),
             served=any(one.status == 200 for one in here),
         )
         used = sum(now.used_mcycles.values()) + now.web_used_mcycles
@@ -152,10 +152,10 @@ def measured(
     return found
 
 
-def _utility(case: Case, ended: Sequence[Asked], under_way: int, window_s: float) -> float | None:
+def _utility(case: Case, ended: Sequence[Asked], in_progress: int, window_s: float) -> float | None:
     good = [one.took_s for one in ended if one.status == 200]
     mean_s = fmean(good) if good else 0.0
-    sample = FlowSample("page", window_s, len(ended) or under_way, served=len(good), mean_s=mean_s)
+    sample = FlowSample("page", window_s, len(ended) or in_progress, served=len(good), mean_s=mean_s)
     return flow_utility(case.flow, together([sample]))
 
 

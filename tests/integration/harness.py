@@ -52,7 +52,7 @@ T = TypeVar("T")
 CONTROLLER: Mapping[str, Section] = {
     "periods": {"report_s": 0.5, "reconcile_s": 0.5, "decide_s": 10.0, "probe_s": 3.0},
     "timeouts": {
-        "silent_after_s": 4.0,
+        "unreachable_after_s": 4.0,
         "fence_after_s": 8.0,
         "gang_timeout_s": 30.0,
         "action_ttl_s": 20.0,
@@ -367,7 +367,7 @@ class Lab:
     # --- the fake world ------------------------------------------------------------------------------------------
 
     def truth(self, node: str) -> dict[str, Any]:
-        """What is true of a node, see docs/fake.md."""
+        """What is true of a node, see docs/reference/fake-server.md."""
         (found,) = [state for state in self.fake.state()["nodes"] if state["node"] == node]
         return dict(found)
 

@@ -29,7 +29,7 @@ RUN_LIMIT_S = 30.0
 LOOK_S = 0.05
 CGROUPS = "/run/cgroup"  # on a machine: hierarchies of version 1 that are passed on
 HOME = "/opt/trimtab"  # where the units expect Trimtab to be installed
-# Where the files in systemd/ go on a host, as docs/operate/install.md says.
+# Where the files in systemd/ go on a host, as docs/how-to/install.md says.
 PLACES = {
     ".service": "/etc/systemd/system/{name}",
     ".socket": "/etc/systemd/system/{name}",

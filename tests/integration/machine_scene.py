@@ -66,8 +66,8 @@ note("end %d" % me)
 """
 CONTROLLER: Mapping[str, Any] = {
     "periods": {"decide_s": 5.0},
-    "timeouts": {"decide_limit_s": 4.0, "silent_after_s": 8.0, "fence_after_s": 20.0},
-    "setup": {"tries": 1},
+    "timeouts": {"decide_limit_s": 4.0, "unreachable_after_s": 8.0, "fence_after_s": 20.0},
+    "setup": {"attempts": 1},
 }
 
 

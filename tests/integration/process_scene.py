@@ -82,7 +82,7 @@ note("end %d %.3f" % (me, time.process_time()))
 CONTROLLER: Mapping[str, Any] = {
     "periods": {"web_adjust_s": 0.5, "decide_s": 5.0},
     "timeouts": {"decide_limit_s": 4.0},
-    "setup": {"tries": 1},
+    "setup": {"attempts": 1},
 }
 
 

@@ -95,18 +95,18 @@ class Scene:
         assert said.status == 0, f"{words}: {said}\n{self.logs()}"
         return said
 
-    def submit(self, name: str, work_s: float, instances: int = 1, separate: bool = False) -> None:
+    def submit(self, name: str, work_s: float, instances: int = 1, spread: bool = False) -> None:
         """Submit a job whose instances have `work_s` seconds of work at 1,000 MHz."""
-        self.do("jobs", "submit", str(self.job_file(name, work_s, instances, separate)))
+        self.do("jobs", "submit", str(self.job_file(name, work_s, instances, spread)))
 
-    def job_file(self, name: str, work_s: float, instances: int = 1, separate: bool = False) -> Path:
+    def job_file(self, name: str, work_s: float, instances: int = 1, spread: bool = False) -> Path:
         """The file of such a job, with what its guests truly do."""
         work = work_s * 1_000.0
         file = self.lab.folder / f"{name}.job.toml"
         head: dict[str, Any] = {
             "name": name,
             "instances": instances,
-            "separate": separate,
+            "spread": spread,
             "template": f"fake:work={work:g};max=1000;instances={instances}",
         }
         stage = {"work_mcycles": work, "max_mhz": 1000, "memory_mib": MEMORY_MIB}

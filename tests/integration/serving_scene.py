@@ -97,7 +97,7 @@ while time.process_time() < until_s:
 CONTROLLER: Mapping[str, Any] = {
     "periods": {"web_adjust_s": 0.5, "scrape_s": SCRAPE_S, "decide_s": 5.0},
     "timeouts": {"decide_limit_s": 4.0},
-    "setup": {"tries": 1},
+    "setup": {"attempts": 1},
 }
 AGREEMENT: Mapping[str, Any] = {
     "name": ENVIRONMENT,
@@ -426,7 +426,7 @@ def serving_scene(
         balancer = {
             "driver": "haproxy",
             "drain_limit_s": 20.0,
-            "retell_s": 1.0,
+            "resend_s": 1.0,
             "haproxy": {
                 "folder": keys.folder,
                 "socket": keys.socket,

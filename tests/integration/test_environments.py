@@ -293,7 +293,7 @@ def test_steps_that_cannot_be_taken(town: Estate) -> None:
         ("env", "resize", "night", "--lower", "3", "--upper", "2"): "invalid-value: upper",
         ("env", "activate", "nihgt"): "unknown-environment: there is no environment 'nihgt'; nearest: 'night'",
         ("env", "consent", "night", "night"): "coordination: ",
-        ("jobs", "submit", str(town.job_file("vast", 1.0, 9, separate=True)), "--env", "night"): "fits-no-environment",
+        ("jobs", "submit", str(town.job_file("vast", 1.0, 9, spread=True)), "--env", "night"): "fits-no-environment",
         ("web", "submit", town.app_file("other"), "--env", "night"): "wrong-workload: ",
         ("env", "show", "two words"): "NAME = 'two words': expected 1 to 128 ASCII letters",
     }

@@ -81,7 +81,7 @@ def given_over(town: Estate, count: int) -> list[str]:
     """Wait until so many nodes have been on their way from the batch to the web environment; which, in order."""
 
     def nodes() -> list[str]:
-        told = [one["subject"] for one in town.heard("node-emptying") if one["detail"] == "night to front"]
+        told = [one["subject"] for one in town.heard("node-evacuating") if one["detail"] == "night to front"]
         return list(dict.fromkeys(told))
 
     return town.wait_for(lambda: nodes() if len(nodes()) >= count else [], LIMIT_S, f"{count} nodes for the web")
@@ -140,7 +140,7 @@ def test_an_environment_is_destroyed_while_its_nodes_change_hands(town: Estate) 
     town.wait_for(lambda: len([node for node in town.lab.nodes if town.setups.lines(node)]) == 2, SOON_S, "two setups")
     first = [node for node in town.lab.nodes if town.setups.lines(node)]
     waiting = town.here(KIM, "env", "destroy", "night", "--yes", "--wait", "1")
-    assert (waiting.status, "it is on its way to destroyed" in waiting.err) == (1, True)
+    assert (waiting.status, "not yet destroyed" in waiting.err) == (1, True)
     for words in (("env", "activate", "night"), ("env", "create", town.agreement(BATCH))):
         said = town.here(KIM, *words)
         assert (said.status, "being destroyed" in said.err) == (1, True), said
@@ -169,7 +169,7 @@ def test_partners_part_with_notice_and_come_together_again(town: Estate) -> None
     assert town.here(LEE, "env", "consent", "front", "night", "--withdraw").status == 0
     assert town.environment("night")["partner"] == "front"  # until the notice is over
     town.until_environment("night", partner="")
-    parting, parted = town.heard("environment-parting")[-1], town.heard("environment-parted", "front")[-1]
+    parting, parted = town.heard("environment-separating")[-1], town.heard("environment-separated", "front")[-1]
     assert parted["at_s"] - parting["at_s"] == pytest.approx(WEB["notice_s"], abs=1.5)
     assert town.environment("night")["offered"] == ""
     assert town.states() == {"night": ("running",) * 2, "front": ("running",) * 2}
@@ -196,7 +196,7 @@ def test_nodes_of_an_environment_that_an_operator_takes(town: Estate) -> None:
     town.wait_for(lambda: town.setups.done(node)[-1] == "release night wipe", SOON_S, "its release")
     town.do("nodes", "remove", node)
     town.lab.power_off(other)
-    town.until_heard("node-silent", other)
+    town.until_heard("node-unreachable", other)
     town.do("nodes", "confirm-off", other, "--yes")
     (third,) = set(town.lab.nodes) - {node, other}
     town.wait_for(lambda: town.homes() == {"job#0": third}, SOON_S, "the job on the third")

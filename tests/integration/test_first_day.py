@@ -1,4 +1,4 @@
-"""The first day of an operator with three machines of a Debian release, by the pages of docs/operate: the commands are
+"""The first day of an operator with three machines of a Debian release, by the pages of docs/how-to: the commands are
 those of the pages. And that of a VM that was there before."""
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from tests.integration.package_build import Packages
 
 JOB = "render-1"
 TARGET = "n2"  # where the VM goes: not the machine of broker and controller, which loses no power here
-SILENT_S = 180.0
+UNREACHABLE_S = 180.0
 
 
 @pytest.fixture
@@ -49,16 +49,18 @@ def test_the_first_day_by_the_pages(cluster: Cluster) -> None:
 
 def made(cluster: Cluster) -> None:
     """Broker, libvirt, controller and agents run, and the nodes are up."""
-    cluster.follow(*plan.INSTALL, *plan.BROKER_STEPS, *plan.LIBVIRT)
-    assert OWN in cluster.say(plan.REACHES_OTHERS, "n2")  # asked of the first machine
-    assert OWN in cluster.say(plan.REACHES_LIBVIRT, BROKER)
-    cluster.say(plan.START_CONTROLLER)
-    cluster.follow(*plan.AGENTS, *plan.LET_IN)
+    cluster.follow(*plan.INSTALL, *plan.BROKER_STEPS)
+    assert "the broker has everything that is needed" in cluster.follow(plan.BROKER_IS_WHOLE)[BROKER]
+    cluster.follow(*plan.LIBVIRT)
+    assert OWN in cluster.follow(plan.REACHES_OTHERS)["n2"]  # asked of the first machine
+    assert OWN in cluster.follow(plan.REACHES_LIBVIRT)[BROKER]
+    cluster.follow(plan.START_CONTROLLER, *plan.AGENTS, *plan.LET_IN)
     cluster.until("three nodes that are up", lambda: conditions(cluster) == dict.fromkeys(NODES, "up"))
+    cluster.follow(*plan.CHECKS)
 
 
 def runs_a_job(cluster: Cluster) -> None:
-    cluster.nodes[BROKER].put_home("job.toml", pages.block("jobs.md", "Jobs", "toml"))
+    cluster.nodes[BROKER].put_home("job.toml", pages.block("jobs.md", "Run jobs", "toml"))
     cluster.follow(*plan.JOB)
     cluster.until("work of the job", lambda: cluster.job(JOB)["done_mcycles"] > 0)
 
@@ -77,10 +79,10 @@ def drained_in_turn(cluster: Cluster) -> None:
 
         cluster.until(f"{node} is empty", empty)
         cluster.until("the job runs elsewhere", lambda node=node: cluster.where(JOB) not in ("", node))  # type: ignore[misc]
-        cluster.say(plan.UNDRAIN, swaps={"n1": node})
+        cluster.follow(plan.UNDRAINS[node])
     job = cluster.job(JOB)
     assert (job["phase"], job["attempt"], job["failures"]) == ("running", 1, 0)
-    assert "vm-moved" in cluster.events()
+    assert "vm-migrated" in cluster.events()
 
 
 def job_ended(cluster: Cluster) -> None:
@@ -130,13 +132,13 @@ def host_without_power(cluster: Cluster) -> None:
     """Off and said to be off: the VM is shut off, and started nowhere else. On again: it starts with its host."""
     cluster.mark(4, TARGET)
     cluster.nodes[TARGET].power_off()
-    cluster.until("the node is silent", lambda: "node-silent" in cluster.alarms(), SILENT_S)
+    cluster.until("the node is unreachable", lambda: "node-unreachable" in cluster.alarms(), UNREACHABLE_S)
     cluster.say(plan.CONFIRM_OFF, swaps={"n1": TARGET}, text="y\n")
     cluster.until("the VM is shut off", lambda: in_phase(cluster, "shut-off"))
 
     cluster.nodes[TARGET].power_on()
 
-    cluster.until("the node is up", lambda: conditions(cluster)[TARGET] == "up", SILENT_S)
+    cluster.until("the node is up", lambda: conditions(cluster)[TARGET] == "up", UNREACHABLE_S)
     cluster.until("the VM runs there", lambda: cluster.where(OWN) == TARGET and not cluster.alarms())
     cluster.see(4, TARGET)
 
@@ -144,7 +146,7 @@ def host_without_power(cluster: Cluster) -> None:
 def released(cluster: Cluster) -> None:
     """It runs on, as it is on its disk."""
     cluster.mark(5, TARGET)
-    cluster.say(plan.FORGET, swaps={"JOB": OWN})
+    cluster.say(plan.RELEASE, swaps={"JOB": OWN})
     cluster.until("the VM is the operator's", lambda: cluster.is_managed(OWN) is False)
     assert OWN in cluster.nodes[TARGET].shell("virsh list --name")
     for number in range(1, 6):
@@ -167,6 +169,10 @@ def test_every_command_of_the_pages_has_its_place() -> None:
     """What is new in a page is done by the test above, or listed with the reason why not."""
     assert list(plan.misplaced()) == []
     assert [pages.span(span.page, span.begins) for span in plan.SPANS]
+
+
+def test_a_list_does_not_indent_its_commands() -> None:
+    assert [one for one in pages.commands("first-node.md") if one.text.startswith(" ")] == []
 
 
 def test_commands_of_a_script_are_whole() -> None:

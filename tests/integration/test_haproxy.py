@@ -213,7 +213,7 @@ def test_an_instance_is_not_drained_while_a_process_before_the_reload_has_its_re
     found: list[int] = []
     client = Thread(target=lambda: found.append(_status(scene)))
     client.start()
-    wait_until("its request is under way", lambda: _sessions(scene) == 1)
+    wait_until("its request is in progress", lambda: _sessions(scene) == 1)
     scene.tell(backend(0), backend(1))
     scene.tell(backend(1), app="wiki", serving=replace(scene.serving, listen=free_port()))
     assert scene.tell(backend(1), backend(0, drain=True)).drained == ()

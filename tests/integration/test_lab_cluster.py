@@ -19,7 +19,7 @@ JOB = Job(
     "job",
     (Stage(10_000.0, 1_000.0, memory_mib=1_000),),
     instances=2,
-    separate=True,
+    spread=True,
     template="fake:work=10000;max=1000;instances=2",
 )
 

@@ -51,7 +51,7 @@ def test_serial_and_parallel_jobs_under_first_fit(works: Mill) -> None:
     for name in ("first", "second"):
         works.put(name, "burn", 0.5, cpu_s=0.5, environment=NIGHT)
     homes = works.running("first#0", "second#0")
-    works.put("wide", "meet", 3, 0.1, cpu_s=0.1, instances=3, environment=NIGHT, separate=True)
+    works.put("wide", "meet", 3, 0.1, cpu_s=0.1, instances=3, environment=NIGHT, spread=True)
     works.wait_for(lambda: any(works.notes(vm).begun for vm in wide), what="the parallel job")
     assert works.notes("first#0").once
     assert works.notes("second#0").once
@@ -106,7 +106,7 @@ def test_an_agent_that_is_killed_finds_its_jobs_again(works: Mill) -> None:
     half = {"max_mhz": CORE_MHZ / 2}
     node = works.nodes_of(NIGHT)[0]
     for name, cpu_s in (("short", 0.3), ("long", 0.6)):
-        works.put(name, "burn", cpu_s, cpu_s=cpu_s, environment=NIGHT, stage=half, rules={"pin": [node]})
+        works.put(name, "burn", cpu_s, cpu_s=cpu_s, environment=NIGHT, stage=half, rules={"node_affinity": [node]})
     works.running("short#0", "long#0")
     works.wait_for(lambda: works.heard("job-started", "long"), what="the start of both")
     long = works.program("long#0")
@@ -122,7 +122,7 @@ def test_an_agent_that_is_killed_finds_its_jobs_again(works: Mill) -> None:
 @pytest.mark.full
 def test_a_program_that_somebody_else_kills_is_begun_anew_with_all_of_its_job(works: Mill) -> None:
     pair = ("pair#0", "pair#1")
-    works.put("pair", "meet", 2, 0.2, cpu_s=0.2, instances=2, environment=NIGHT, separate=True)
+    works.put("pair", "meet", 2, 0.2, cpu_s=0.2, instances=2, environment=NIGHT, spread=True)
     works.wait_for(lambda: all("met" in works.notes(vm).words for vm in pair), what="both programs")
     works.kill_program("pair#0")
     works.completed("pair")

@@ -25,7 +25,7 @@ def town(broker: PrivateBroker) -> Iterator[Scene]:
 def test_an_operators_day(town: Scene) -> None:
     """Submit, watch, drain, cancel: what the command says comes true, and the events tell of it."""
     town.submit("short", work_s=15.0)
-    town.submit("long", work_s=600.0, instances=2, separate=True)
+    town.submit("long", work_s=600.0, instances=2, spread=True)
     homes = town.running("short#0", "long#0", "long#1")
     assert homes["long#0"] != homes["long#1"]
 
@@ -75,7 +75,7 @@ def as_running(town: Scene) -> dict[str, str]:
 def test_a_broker_that_dies(town: Scene) -> None:
     """Killed and started again: everyone connects again, and no job is lost that ran, waited or ended meanwhile."""
     town.submit("first", work_s=8.0)
-    town.submit("second", work_s=30.0, instances=2, separate=True)
+    town.submit("second", work_s=30.0, instances=2, spread=True)
     town.running("first#0", "second#0", "second#1")
 
     town.kill_broker()
@@ -88,7 +88,7 @@ def test_a_broker_that_dies(town: Scene) -> None:
     town.submit("third", work_s=5.0)
     town.all_done_once("first", "second", "third")
     assert [agent.lives for agent in town.lab.agents.values()] == [1, 1, 1]
-    assert "connected again" in town.follower.log.read_text()
+    assert "reconnected" in town.follower.log.read_text()
     town.wait_for(lambda: town.heard("job-completed", "third"), SOON_S, "events again")
     town.wait_for(lambda: len(town.told("job-completed")) == 3, SOON_S, "word of every end")
 
@@ -159,7 +159,7 @@ def test_an_action_is_followed_by_its_id(town: Scene) -> None:
     ]
     assert [times[step] for step in order] == sorted(times[step] for step in order)
 
-    (moved,) = town.wait_for(lambda: town.heard("vm-moved", "job#0"), LIMIT_S, "the move that comes next")
+    (moved,) = town.wait_for(lambda: town.heard("vm-migrated", "job#0"), LIMIT_S, "the move that comes next")
     second = moved["detail"].split()[0]
     assert second != action
     town.wait_for(lambda: len(steps(controller, second)) == 3, SOON_S, "the controller's log")

@@ -73,7 +73,7 @@ def test_a_host_that_is_silent_for_a_while(how: str, town: Scene, wire: WireCutt
 
     agent = town.lab.agents["n1"]
     silence(agent, wire, how)
-    town.wait_for(lambda: town.heard("node-silent", "n1"), SOON_S, "n1 to be missed")
+    town.wait_for(lambda: town.heard("node-unreachable", "n1"), SOON_S, "n1 to be missed")
     refused = town.run("nodes", "remove", "n1")
     assert (refused.status, "node-not-empty" in refused.err) == (1, True)
     town.wait_for(lambda: town.completions()["ends"], SOON_S, "the end of the first job")
@@ -108,7 +108,7 @@ def test_a_host_that_dies(town: Scene, wire: WireCutter) -> None:
 
     wire.cut()
     town.lab.power_off("n1")
-    town.wait_for(lambda: town.heard("node-silent", "n1"), SOON_S, "n1 to be missed")
+    town.wait_for(lambda: town.heard("node-unreachable", "n1"), SOON_S, "n1 to be missed")
     town.watch(STAYS_S, lambda: not town.homes(), "no VM anywhere")
     town.do("nodes", "confirm-off", "--yes", "n1")
     home = town.running("job#0")["job#0"]
@@ -164,7 +164,7 @@ def test_an_order_that_comes_too_late(town: Scene) -> None:
     town.submit("late", work_s=5.0)
     (order,) = town.wait_for(lambda: town.orders("late#0"), SOON_S, "the order")
     assert (order["node"], order["kind"]) == ("n1", "start")
-    town.wait_for(lambda: town.heard("node-silent", "n1"), SOON_S, "n1 to be missed")
+    town.wait_for(lambda: town.heard("node-unreachable", "n1"), SOON_S, "n1 to be missed")
     town.watch(TTL_S, lambda: not town.homes() and len(town.orders("late#0")) == 1, "a VM that nobody starts")
     agent.thaw()
 

@@ -42,7 +42,7 @@ from tests.integration.private_broker import EXPIRED, PrivateBroker, under_test
 from tests.support.shell_harness import InlineDecider, Running, wait_for
 
 THIEF = "agent.n1"
-FAST = ControllerSettings(probe_s=0.5, decide_s=3_600.0, silent_after_s=3_600.0)
+FAST = ControllerSettings(probe_s=0.5, decide_s=3_600.0, unreachable_after_s=3_600.0)
 _REQUESTS = itertools.count(1)
 
 

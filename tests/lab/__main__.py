@@ -1,4 +1,5 @@
-"""`python -m tests.lab --hosts 3`: a lab in which jobs and a web application run under APC, to watch (docs/lab.md).
+"""`python -m tests.lab --hosts 3`: a lab in which jobs and a web application run under APC, to watch
+(docs/how-to/lab.md).
 
 Exit status: 0 when everything that was to hold did, 1 when not, 2 when there can be no lab here, 130 after Ctrl-C.
 """

@@ -47,7 +47,7 @@ IMAGES = {Kind.BURNER: "burner.img", Kind.LADEN: "burner.img", Kind.READER: "rea
 SETTINGS: Mapping[str, Section] = {
     "periods": {"report_s": 1.0, "reconcile_s": 1.0, "decide_s": 10.0, "probe_s": 1.0},
     "timeouts": {
-        "silent_after_s": 8.0,
+        "unreachable_after_s": 8.0,
         "fence_after_s": 20.0,
         "gang_timeout_s": 60.0,
         "action_ttl_s": 30.0,
@@ -227,7 +227,7 @@ class Cluster(Scene):
 
     def job_file(self, name: str, work_s: float, instances: int = 1, separate: bool = False) -> Path:
         """The file of a job of burners, each with `work_s` seconds of work on a host's whole core."""
-        return self.burner_file(name, round(work_s * self._spec.core_frac / UNIT_S), instances, separate=separate)
+        return self.burner_file(name, round(work_s * self._spec.core_frac / UNIT_S), instances, spread=separate)
 
     def burner_file(self, name: str, units: int, instances: int = 1, min_mhz: float = 0.0, **keys: Any) -> Path:
         """The file of a job whose guests do so many units of work each; `keys` go to its head."""
@@ -348,7 +348,7 @@ def _places(hosts: Hosts, web: bool, cpus: str) -> Places:
 def _make_accounts(
     broker: PrivateBroker, vhost: str, folder: Path, nodes: Sequence[str], controllers: Sequence[str]
 ) -> None:
-    """By the operator's command, as docs/operate/broker.md says it."""
+    """By the operator's command, as docs/how-to/broker.md says it."""
     words = ("broker", "setup", "--nodes", ",".join(nodes), "--controllers", ",".join(controllers))
     place = ("--operators", "lab", "--vhost", vhost, "--management", broker.management_url)
     host = ("--host", f"{broker.address}:{broker.amqps}", "--folder", str(folder))

@@ -8,7 +8,7 @@
 
 A host has a network, a name, mounts and processes of its own, its own /etc/libvirt, /var/lib/libvirt and /run, and a
 share of the machine's CPU. Everything hangs on a guardian process and is gone when the `with` ends: also after an
-exception, Ctrl-C, SIGTERM and kill -9 of this process. docs/lab.md says how.
+exception, Ctrl-C, SIGTERM and kill -9 of this process. docs/reference/lab.md says how.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
     python -m tests.lab.measure --rounds 10 --folder out/lab
 
 Operations by Trimtab beside plain virsh, what agents and daemons use, and how guests slow one another. Needs what a lab
-needs (docs/lab.md); nothing else should run meanwhile.
+needs (docs/reference/lab.md); nothing else should run meanwhile.
 """
 
 from __future__ import annotations

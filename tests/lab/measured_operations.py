@@ -294,7 +294,7 @@ class Trimtab:
     def weighed(self, vm: str) -> Took:
         """The mean of two orders: to give CPU to an urgent job of its node, and to take it back when that is gone."""
         beside, since = f"{vm}-urgent", self._tap.heard
-        self.ask(self.submit(beside, goal_s=GOAL_S, rules=Rules(pin=(self.home(vm),))))
+        self.ask(self.submit(beside, goal_s=GOAL_S, rules=Rules(node_affinity=(self.home(vm),))))
         less = self._ordered(ActionKind.SET_CPU, f"{vm}#0", since)
         self._ordered(ActionKind.START, f"{beside}#0", since)
         since = self._tap.heard
@@ -310,7 +310,7 @@ class Trimtab:
     def _request(self, kind: ActionKind, vm: str) -> Request:
         request = self._line.new_id()
         if kind is ActionKind.START:
-            return self.submit(vm, rules=Rules(keep=True))  # without a goal it moved to where more CPU is left
+            return self.submit(vm, rules=Rules(no_migration=True))  # without a goal it moved to where more CPU is left
         if kind is ActionKind.MIGRATE:
             (other,) = {*self._made.lab.nodes} - {self.home(vm)}
             return MoveVm(request, f"{vm}#0", other)

@@ -58,7 +58,7 @@ def start_ten(trimtab: Trimtab, made: Cluster, node: str) -> None:
     """Ten VMs whose guests wait for their disk, on one node."""
     host, path = made.lab.hosts[node], made.lab.places.disk
     guest_disk.wait_for(host.folder / path.relative_to("/"), host.popen(guest_disk.command(path, READ_MS)))
-    trimtab.ask(trimtab.submit(JOB, VM_MHZ, kind=Kind.READER, instances=VMS, rules=Rules(pin=(node,))))
+    trimtab.ask(trimtab.submit(JOB, VM_MHZ, kind=Kind.READER, instances=VMS, rules=Rules(node_affinity=(node,))))
     names = {f"{JOB}#{index}" for index in range(VMS)}
     made.wait_for(lambda: made.homes().keys() >= names, LIMIT_S, "ten VMs")
     made.wait_for(lambda: made.heard("job-started", JOB), LIMIT_S, "the start of the job of ten")

@@ -20,7 +20,7 @@ from shared.values.actions import Action
 from tests.conformance.mortal import MortalModule, Point
 
 LIMIT_S = 60.0
-INTO_S = 0.05  # so long after it began a call is under way
+INTO_S = 0.05  # so long after it began a call is in progress
 
 
 def run(config: AgentConfig, action: Action, point: Point) -> str:

@@ -1,4 +1,4 @@
-"""The power of a lab's hosts, as programs for the driver `exec` (docs/power.md):
+"""The power of a lab's hosts, as programs for the driver `exec` (docs/how-to/power.md):
 
     python -m tests.lab.power --lab FOLDER fence h1
 

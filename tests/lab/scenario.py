@@ -43,7 +43,7 @@ CONTROLLER: Mapping[str, Section] = {
 # Until a drained host is empty: the next decision, its computing, and both of its VMs moved, one after the other.
 DRAIN_LIMIT_S = DECIDE_S + float(SETTINGS["timeouts"]["decide_limit_s"]) + 2 * OPERATION_S
 SHOWN_WIDTH = "150"
-TOLD = ("job-", "vm-moved", "web-instance", "node-draining", "node-undrained", "action-failed", "node-silent")
+TOLD = ("job-", "vm-migrated", "web-instance", "node-draining", "node-undrained", "action-failed", "node-unreachable")
 
 
 @dataclass(slots=True)

@@ -436,7 +436,7 @@ class Life:
         return {name: status for name, status in found.items() if status is not None}
 
     def where(self) -> tuple[str, VmStatus]:
-        """Where it lives, else where its newest image is, once nothing is under way."""
+        """Where it lives, else where its newest image is, once nothing is in progress."""
 
         def at_rest() -> bool:
             found = self.seen().values()

@@ -168,12 +168,12 @@ def harness(lab: Lab, storage: Storage) -> Iterator[Harness]:
 
 
 def applying(check: Check) -> bool:
-    return not check.lacks and "scripts" not in check.needs and check.name != "migration_under_way"
+    return not check.lacks and "scripts" not in check.needs and check.name != "migration_in_progress"
 
 
 @pytest.mark.parametrize("check", [c for c in CHECKS if applying(c)], ids=lambda check: check.name)
 def test_conforms(check: Check, lab: Lab) -> None:
-    """A migration takes a moment to be seen by the target: `migration_under_way` looks too early. What a guest used
+    """A migration takes a moment to be seen by the target: `migration_in_progress` looks too early. What a guest used
     after the last reading goes with its QEMU."""
     with harness(lab, OWN) as surroundings:
         if check.name == "guest_ends":

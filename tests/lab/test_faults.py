@@ -302,21 +302,21 @@ def test_what_somebody_does_to_a_vm(town: Cluster) -> None:
     hosts[first].virsh(
         "migrate", "--live", "--p2p", "--unsafe", "--persistent", "--undefinesource", vm, hosts[second].uri
     )
-    told(town, "moved-by-other", vm)
+    told(town, "moved-externally", vm)
     agreed(town, vm, second)
     works_on(town, vm)
-    town.do("vms", "hands-on", vm)
+    town.do("vms", "reconcile", vm)
     hosts[second].virsh("suspend", vm)
-    told(town, "paused-by-other", vm)
+    told(town, "paused-externally", vm)
     orders = town.orders(vm)
     town.watch(STAYS_S, lambda: town.orders(vm) == orders, "nothing is done")
-    town.do("vms", "hands-on", vm)
+    town.do("vms", "reconcile", vm)
     agreed(town, vm, second)
     works_on(town, vm)
     hosts[second].virsh("destroy", vm)
-    told(town, "stopped-by-other", vm)
+    told(town, "stopped-externally", vm)
     town.watch(STAYS_S, lambda: not town.homes(), "nothing is done")
-    town.do("vms", "hands-on", vm)
+    town.do("vms", "reconcile", vm)
     third = town.running(vm)[vm]
     works_on(town, vm, lives=2)
     agreed(town, vm, third)
@@ -337,7 +337,7 @@ def test_a_host_that_is_cut_off_for_a_minute(town: Cluster) -> None:
     """Its VM works on there and is started nowhere else; what ended meanwhile is told afterwards."""
     vm, home = begin(town, "silent")
     host = town.lab.hosts[home]
-    silent, up = again(town, "node-silent", home), again(town, "node-up", home)
+    silent, up = again(town, "node-unreachable", home), again(town, "node-up", home)
     host.cut_network()
     until_s = CLOCK.monotonic_s() + CUT_S
     town.wait_for(silent, SOON_S, "the host to be missed")

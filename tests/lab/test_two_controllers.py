@@ -138,7 +138,7 @@ class Move:
         assert (self.order["kind"], self.order["node"], self.order["to_node"]) == ("migrate", source, target)
 
     @property
-    def under_way(self) -> bool:
+    def in_progress(self) -> bool:
         """Whether the guest still runs where it was."""
         return self.town.home() == self.source
 
@@ -218,7 +218,7 @@ def test_a_leader_that_is_killed(town: Town) -> None:
     begin_s = CLOCK.monotonic_s()
     town.process(old).kill()
     town.handed_over(new, begin_s, KILLED_S)
-    assert move.under_way
+    assert move.in_progress
     town.process(old).start()
 
     move.ends_well(new)
@@ -342,7 +342,7 @@ def test_a_database_that_stops_for_a_while(town: Town) -> None:
     town.store.stop()
     begin_s = CLOCK.monotonic_s()
     try:
-        town.cluster.wait_for(lambda: not move.under_way, LIMIT_S, "the end of the move")
+        town.cluster.wait_for(lambda: not move.in_progress, LIMIT_S, "the end of the move")
         town.cluster.wait_for(lambda: len(town.ended(old)) > reasons, LIMIT_S, "the end of the leader")
         town.cluster.watch(begin_s + AWAY_S - CLOCK.monotonic_s(), lambda: len(town.leads()) == leads, "no leader")
     finally:

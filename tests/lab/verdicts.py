@@ -119,10 +119,10 @@ def agreement(cluster: Cluster) -> str:
     for name, host in cluster.lab.hosts.items():
         for vm in host.virsh("list", "--all", "--name").split():
             seen[vm] = (name, host.virsh("domstate", vm))
-    under_way = data(cluster, "status")["actions"]["total"]
-    if wanted == known == seen and not under_way:
+    in_progress = data(cluster, "status")["actions"]["total"]
+    if wanted == known == seen and not in_progress:
         return ""
-    return f"desired {wanted}, Trimtab's {known}, libvirt's {seen}, actions under way {under_way}"
+    return f"desired {wanted}, Trimtab's {known}, libvirt's {seen}, actions under way {in_progress}"
 
 
 def _wanted(cluster: Cluster) -> dict[str, tuple[str, str]]:

@@ -25,6 +25,7 @@ from daemons.portal.auth.schema import accounts as table
 from daemons.portal.context import for_everybody
 from shared.base.errors import InvalidInput
 from tests.portal.scene import PASSWORD, URL, WORK, Scene
+from tests.support.paths import ROOT
 
 FORM = {
     "name": "newco",
@@ -296,7 +297,7 @@ def test_weak_passwords_are_named() -> None:
     ],
 )
 def test_passwords_that_are_tried_first_are_refused(password: str) -> None:
-    assert "tried" in str(weakness(password, "jane"))
+    assert "is a common password" in str(weakness(password, "jane"))
 
 
 @pytest.mark.parametrize(
@@ -324,4 +325,28 @@ def test_the_command_makes_and_mends_accounts(tmp_path: Path) -> None:
     assert made.exit_code == linked.exit_code == locked.exit_code == 0, (made.output, linked.output, locked.output)
     assert "https://p.test/link/" in linked.output
     assert "jane\tprovider\tlocked" in listed.output
-    assert "no account 'joe'" in str(unknown.exception)
+    assert "account 'joe' does not exist" in str(unknown.exception)
+
+
+def test_the_command_run_by_hand_reads_the_secret_of_the_store_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Given the documented portal.toml, whose credentials are passed to the unit alone, then accounts can be created; a
+    store that needs a credential itself is refused."""
+    monkeypatch.delenv("CREDENTIALS_DIRECTORY", raising=False)
+    documented = (ROOT / "docs/how-to/portal.md").read_text("utf-8").split("```toml\n")[1].split("```")[0]
+    config, other, password = (tmp_path / name for name in ("portal.toml", "other.toml", "password"))
+    config.write_text(f'{documented}\n[store]\nurl = "sqlite:///{tmp_path}/portal.db"\n')
+    store = '[store]\nurl = "postgresql://p@db/x"\npassword_file = "credential:store-password"\n'
+    other.write_text(f"{documented}\n{store}")
+    password.write_text(PASSWORD + "\n")
+    password.chmod(0o600)
+    words = ["add", "jane", "--role", "provider", "--password-file", str(password), "--config"]
+    run = CliRunner().invoke
+
+    made = run(account, [*words, str(config)])
+    refused = run(account, [*words, str(other)])
+
+    assert 'password_file = "credential:' in documented
+    assert (made.exit_code, made.output.splitlines()[-1]) == (0, "jane can log in as provider.")
+    assert "credential:store-password: CREDENTIALS_DIRECTORY is not set" in str(refused.exception)

@@ -46,7 +46,12 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
         made.ask(SubmitJob("s", job("n2", 5_000.0, environment="n1")), "owner.acme")
         made.run(10.0)
         at_s = made.now_s - 1.0
-        told = [("node-silent", "n1"), ("environment-sized", "n1"), ("node-silent", "n2"), ("job-suspended", "n2")]
+        told = [
+            ("node-unreachable", "n1"),
+            ("environment-sized", "n1"),
+            ("node-unreachable", "n2"),
+            ("job-suspended", "n2"),
+        ]
         store.append(Batch(events=tuple(Happened(at_s, what, subject) for what, subject in told)))
         made.run(2.0)
         yield made
@@ -107,7 +112,7 @@ def test_a_store_without_tables_is_told_as_one_that_is_away(tmp_path: Path) -> N
 
     assert set(found.values()) == {503}
     assert [each.status_code for each in beside] == [200, 200]
-    assert all("The history does not answer" in each.text for each in beside)
+    assert all("The history is unavailable" in each.text for each in beside)
 
 
 def test_nobody_is_asked_again_and_again_when_nobody_answers(made: Scene) -> None:
@@ -121,7 +126,7 @@ def test_nobody_is_asked_again_and_again_when_nobody_answers(made: Scene) -> Non
 
     assert answer.status_code == 503
     assert len(made.controller_client.asked) == before + 1
-    assert answer.text.count("It was not sent") == 2
+    assert answer.text.count("Not sent: the controller did not respond") == 2
 
 
 def test_one_account_does_not_take_every_line(made: Scene) -> None:
@@ -212,7 +217,9 @@ def test_a_key_of_many_parts_does_not_keep_the_portal_busy(key: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["".join(f"a{n} = 1\n" for n in range(5_000)), f"needs = [{'1, ' * 5_000}]\n"], ids=["keys", "items"]
+    "text",
+    ["".join(f"a{n} = 1\n" for n in range(5_000)), f"required_labels = [{'1, ' * 5_000}]\n"],
+    ids=["keys", "items"],
 )
 def test_a_page_does_not_tell_everything_that_is_wrong(made: Scene, text: str) -> None:
     """A megabyte of it made a page of 42."""
@@ -242,15 +249,15 @@ def test_an_environment_named_as_a_node_tells_nothing_of_the_node(made: Scene) -
     page = made.browser("acme").get("/environments/n1").text
 
     assert "environment-sized" in page
-    assert "node-silent" not in page
+    assert "node-unreachable" not in page
 
 
 def test_a_job_named_as_a_node_tells_its_owner_nothing_of_the_node(made: Scene) -> None:
     acme, jane = (made.browser(name).get("/workloads/jobs/n2").text for name in ("acme", "jane"))
 
     assert "job suspended" in acme
-    assert "node silent" not in acme
-    assert "node silent" in jane
+    assert "node unreachable" not in acme
+    assert "node unreachable" in jane
 
 
 @pytest.mark.parametrize(
@@ -279,4 +286,4 @@ def test_a_text_that_is_not_understood_in_time_is_given_up(made: Scene, path: st
             whole.texts = before
 
     assert answer.status_code == 422
-    assert "was not understood within 0.02 s" in answer.text
+    assert "could not be parsed within 0.02 s" in answer.text

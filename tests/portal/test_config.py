@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from daemons.portal.config import PortalConfig, host_of, is_local, origin_of
+from daemons.config.portal import PortalConfig
+from daemons.portal.config import host_of, is_local, origin_of
 from daemons.portal.main import check
 from shared.base.errors import InvalidInput
 from shared.config.records import keys
@@ -54,7 +55,7 @@ def test_what_is_wrong_is_told(text: str, told: str) -> None:
 
 def test_metrics_that_others_reach_are_warned_of(capsys: pytest.CaptureFixture[str]) -> None:
     assert problems(GOOD + '[metrics]\nlisten = "0.0.0.0:9462"\n') == ""
-    assert "whoever reaches it reads it" in capsys.readouterr().err
+    assert "anyone who reaches it can read the metrics" in capsys.readouterr().err
     assert problems(GOOD) == ""
     assert capsys.readouterr().err == ""
 
@@ -86,11 +87,13 @@ def test_hosts_are_as_browsers_send_them(url: str, host: str, local: bool) -> No
 
 
 def test_every_key_is_documented() -> None:
-    text: Any = (ROOT / "docs/portal.md").read_text("utf-8")
+    text: Any = (ROOT / "docs/reference/portal-config.md").read_text("utf-8")
+    parts = {heading.strip("`[]"): rows for heading, _, rows in (part.partition("\n") for part in text.split("\n## "))}
     names = {key.name for key in keys(PortalConfig)}
 
-    told = {name for name in names if f"`{name}`" in text or f"`{name.split('.')[0]}.*`" in text}
-    assert names - told == set()
+    sections = {name: name.rpartition(".") for name in names}
+    found = {name for name, (part, _, key) in sections.items() if f"| `{key}` |" in parts.get(part or "Top level", "")}
+    assert names - found == set()
 
 
 def test_the_unit_has_files_for_every_connection_and_bounds_memory() -> None:

@@ -282,9 +282,9 @@ def test_an_outage_is_told_and_passes(cluster: Scene) -> None:
     back = jane.get("/account")
 
     assert away.status_code == 200
-    assert "Nobody answers" in away.text
+    assert "Controller unreachable" in away.text
     assert "the broker cannot be reached" in away.text
-    assert "Nobody answers" not in back.text
+    assert "Controller unreachable" not in back.text
 
 
 def test_the_portals_own_store_may_be_away(cluster: Scene) -> None:
@@ -305,6 +305,6 @@ def test_the_portals_own_store_may_be_away(cluster: Scene) -> None:
     back = jane.get("/account")
 
     assert stays.status_code == 200
-    assert "store does not answer" in stays.text
+    assert "Portal store unavailable" in stays.text
     assert (word.status_code, new.status_code) == (200, 200)
-    assert "store does not answer" not in back.text
+    assert "Portal store unavailable" not in back.text

@@ -69,11 +69,11 @@ def test_an_owner_creates_changes_and_ends_an_environment(made: Scene) -> None:
     assert (created.status_code, created.headers["location"]) == (303, "/environments/night")
     assert made.controller_client.asked[0][0] == "owner.acme"
     assert made.controller_client.asked[0][2] == "a new customer"
-    assert "bounds 1 to 2" in page
-    assert "Units that it is to have" in page
+    assert "guaranteed 1, maximum 2" in page
+    assert "Target units" in page
     assert [answer.status_code for answer in answers] == [303, 303, 422]
-    assert "bounds 2 to undefined" in after
-    assert "night, to show that you mean it" in answers[2].text
+    assert "guaranteed 2, maximum undefined" in after
+    assert "night, as confirmation" in answers[2].text
     assert 'hx-get="/environments/night"' in answers[2].text
     assert ended.status_code == 303
     assert "night" in bob.get("/environments").text
@@ -133,7 +133,7 @@ def test_sizes_over_time_are_told_from_what_was_decided() -> None:
 
     assert list(chart.series[0].xs) == [100.0, 200.0, 300.0, 400.0]
     assert list(chart.series[0].ys) == [1.0, 4.0, 2.0, 2.0]
-    assert [mark.name for mark in chart.marks] == ["lower bound"]
+    assert [mark.name for mark in chart.marks] == ["guaranteed"]
 
 
 def test_details_of_events_are_the_providers_alone(made: Scene, tmp_path: Path) -> None:

@@ -25,7 +25,7 @@ def _history(folder: Path) -> str:
     url = made_url(folder / "store.db")
     with closing(SqlStore(url, ManualClock(EPOCH_S))) as store:
         store.take_lead("a")
-        told = [("job-started", 20.0, ""), ("job-taken-back", 10.0, "<script>"), ("job-completed", -9e3, "long ago")]
+        told = [("job-started", 20.0, ""), ("job-requeued", 10.0, "<script>"), ("job-completed", -9e3, "long ago")]
         store.append(Batch(events=(Happened(EPOCH_S + 100.0, "job-suspended", "his", detail="for a secret job"),)))
         store.append(
             Batch(events=tuple(Happened(EPOCH_S + at_s, what, "a", detail=detail) for what, at_s, detail in told))
@@ -85,14 +85,17 @@ def test_jobs_are_looked_through_and_sorted(jane: Browser) -> None:
     assert 'id="j-his"' in found
     assert 'id="j-a"' not in found
     assert 'aria-sort="ascending"' in late
-    assert "No job is like that." in over
+    assert "No matching jobs." in over
+    assert '<option value="forgotten">released</option>' in over
 
 
 def test_a_job_tells_its_story(jane: Browser) -> None:
     text = jane.get("/workloads/jobs/a").text
 
     assert "after its goal" in text
-    assert text.index("start a#0 on n1: no-room (8 s)") < text.index("job taken back") < text.index("job started")
+    assert text.index("start a#0 on n1: no-room (8 s)") < text.index("job requeued") < text.index("job started")
+    assert "✗ job requeued" in text
+    assert "✗ job started" not in text
     assert "&lt;script&gt;" in text
     assert "long ago" not in text
     assert "accepted" in text
@@ -114,7 +117,7 @@ def test_vms_are_listed_and_one_is_shown(jane: Browser) -> None:
     assert jane.get("/vms/one?vm=zz").status_code == 404
     gone = jane.post("/vms/confirm-gone", {"vm": "a#0", "typed": "a"}, "/vms/one?vm=a%230")
     assert gone.status_code == 422
-    assert "to show that you mean it" in gone.text
+    assert "as confirmation" in gone.text
 
 
 def test_a_job_is_held_resumed_and_cancelled(made: Scene, jane: Browser) -> None:
@@ -127,7 +130,7 @@ def test_a_job_is_held_resumed_and_cancelled(made: Scene, jane: Browser) -> None
     made.run(60.0)
 
     assert [each.status_code for each in (held, resumed, without, cancelled)] == [303, 303, 422, 303]
-    assert "An operator holds it" in waits
+    assert "Suspended by an operator until it is resumed." in waits
     assert ">cancelled</span>" in jane.get("/workloads/jobs/b").text
 
 
@@ -153,10 +156,10 @@ def test_a_move_by_hand_shows_what_the_policies_think_first(jane: Browser) -> No
     unknown = jane.post("/by-hand/assess", asked | {"subject": "zz#0"}, url)
     nowhere = jane.post("/by-hand", asked | {"node": ""}, url)
 
-    assert "Move the VM to" not in targets
+    assert "Migrate the VM to" not in targets
     assert opinion.status_code == 200
-    assert "What the policies think" in opinion.text
-    assert f"Move the VM to {where}" in opinion.text
+    assert '<h2 id="opinion">Predicted effect</h2>' in opinion.text
+    assert f"Migrate the VM to {where}" in opinion.text
     assert [each.status_code for each in (unknown, nowhere)] == [404, 422]
     assert jane.get("/by-hand?kind=explode&subject=a").status_code == 404
 
@@ -192,7 +195,7 @@ def test_a_vm_that_is_not_ours_is_adopted(made: Scene, jane: Browser) -> None:
 
     assert "<script>alert" not in others
     assert "&lt;script&gt;alert" in others
-    assert others.count("<td>not ours</td>") == 2
+    assert others.count("<td>unmanaged</td>") == 2
     assert wrong.status_code == 422
     assert 'value="no name"' in wrong.text
     assert done.status_code == 303

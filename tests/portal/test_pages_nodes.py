@@ -50,7 +50,7 @@ def test_nodes_are_looked_through_and_sorted(jane: Browser) -> None:
     assert 'aria-sort="descending"' in every
     assert 'id="n-n2"' in one
     assert 'id="n-n1"' not in one
-    assert "No node is like that." in none
+    assert "No matching nodes." in none
 
 
 def test_a_node_shows_its_vms_and_its_use(jane: Browser) -> None:
@@ -92,9 +92,9 @@ def test_a_node_is_drained_and_undrained_with_a_reason(made: Scene, jane: Browse
     assert (drained.status_code, drained.headers["location"]) == (303, "/nodes/n3")
     assert made.controller_client.asked[0][0] == "operator.jane"
     assert made.controller_client.asked[0][2] == "new disks"
-    assert "kept out by an operator" in held
+    assert "drained by an operator" in held
     assert undrained.status_code == 303
-    assert "kept out by an operator" not in jane.get("/nodes/n3").text
+    assert "drained by an operator" not in jane.get("/nodes/n3").text
 
 
 def test_what_cannot_be_taken_back_needs_the_name_typed(made: Scene, jane: Browser) -> None:
@@ -107,7 +107,7 @@ def test_what_cannot_be_taken_back_needs_the_name_typed(made: Scene, jane: Brows
     refused = jane.post("/nodes/n1/remove", {"typed": "n1"}, "/nodes/n1")
 
     assert without.status_code == 422
-    assert "n3, to show that you mean it" in without.text
+    assert "n3, as confirmation" in without.text
     assert asked == []
     assert done.status_code == 303
     assert refused.status_code in (303, 409)

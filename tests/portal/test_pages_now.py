@@ -41,12 +41,12 @@ def test_alarms_come_first_and_say_what_to_do(tmp_path: Path) -> None:
 
         text = jane.get("/").text
 
-        assert "<strong>node-silent</strong>" in text
+        assert "<strong>node-unreachable</strong>" in text
         assert 'href="/nodes/n2">n2</a>' in text
-        assert "If it is really off, say so on its page" in text
+        assert "If it is off, confirm that, so that its VMs start elsewhere." in text
         assert 'class="cell unknown' in text
         assert "paused" in text
-        assert text.index("node-silent") < text.index("The loop")
+        assert text.index("node-unreachable") < text.index("<h2>Scheduling</h2>")
 
 
 def test_what_was_last_known_is_shown_when_nobody_answers(tmp_path: Path) -> None:
@@ -58,7 +58,7 @@ def test_what_was_last_known_is_shown_when_nobody_answers(tmp_path: Path) -> Non
 
         text = jane.get("/").text
 
-        assert "Nobody answers" in text
+        assert "Controller unreachable" in text
         assert 'class="age late">60 s ago' in text
         assert 'id="g-n1"' in text
 

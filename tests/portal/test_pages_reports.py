@@ -148,7 +148,7 @@ def test_what_cannot_be_told_is_said(made: Scene) -> None:
     wrong = [jane.get(f"/reports?{query}") for query in ("from=bla&to=blub", "from=now&to=1h", "zone=Nowhere/Town")]
 
     assert [each.status_code for each in wrong] == [422] * 3
-    assert wrong[0].text.count("or how long ago") == 3
+    assert wrong[0].text.count("or an age such as") == 3
     assert jane.get("/reports/file?from=bla").status_code == 400
     for name, status in (("0.light.svg", 404), ("0.svg", 404), ("0.png", 404), ("..%2f0.light.svg", 400)):
         assert jane.get(f"/charts/{name}").status_code == status, name
@@ -175,7 +175,7 @@ def test_the_audit_goes_on_without_a_history(made: Scene) -> None:
     text = made.browser("jane").get("/audit").text
     made.portal.reading = reading
 
-    assert "only what it notes itself" in text
+    assert "only the portal's own log is shown" in text
     assert "<td>login</td>" in text
 
 

@@ -40,7 +40,7 @@ def test_three_mistakes_are_three_messages_each_beside_its_field(made: Scene) ->
     answer = jane.post(FORM, bad)
 
     assert answer.status_code == 422
-    assert "These 3 things are to be put right" in answer.text
+    assert "Correct these 3 problems:" in answer.text
     assert (
         'id="p-instances">instances is &#39;many&#39; (expected a whole number from 1 to 65536)</span>' in answer.text
     )
@@ -66,9 +66,21 @@ def test_only_checking_submits_nothing(made: Scene) -> None:
     answer = made.browser("jane").post(FORM, GOOD | {"do": "check", "stages[0].memory_mib": "512"})
 
     assert answer.status_code == 200
-    assert "Nothing was submitted yet" in answer.text
-    assert "on 3 of 3 nodes now" in answer.text
+    assert "Nothing was submitted." in answer.text
+    assert "3 of 3 nodes have the labels, vCPUs and free memory for its VM now" in answer.text
     assert made.controller_client.asked == []
+
+
+def test_a_check_shows_plain_values_alone(made: Scene) -> None:
+    """A table, such as the resource profile, would be shown as the names of its keys."""
+    profile = "[resource_profile]\ncpu = 0.5\nio = 0.2\n"
+    text = FILE.format("render", 512).replace("[[stages]]", f"{profile}[[stages]]")
+
+    answer = made.browser("jane").post(FORM, {"toml": text, "do": "check"})
+
+    assert answer.status_code == 200
+    assert "<dt>work_mcycles</dt>" in answer.text
+    assert "<dt>resource_profile</dt>" not in answer.text
 
 
 def test_several_files_get_an_answer_each(made: Scene) -> None:
@@ -98,7 +110,7 @@ def test_one_bad_file_keeps_all_back(made: Scene) -> None:
 
     assert answer.status_code == 422
     assert "pasted, part 2:1: name: is 3" in answer.text
-    assert "Nothing was submitted: the other 1" in answer.text
+    assert "Nothing was submitted. The other 1" in answer.text
     assert binary.status_code == 422
     assert "&lt;b&gt;.toml:2: not UTF-8" in binary.text
     assert made.controller_client.asked == []

@@ -107,7 +107,7 @@ def test_one_runs_at_a_time_and_the_others_wait(tmp_path: Path) -> None:
     ids += [found.start(REQUEST).id for _ in range(2)]
 
     states = [found.find(id).state for id in ids]  # type: ignore[union-attr]
-    with pytest.raises(TooBusy, match="2 what-ifs wait already"):
+    with pytest.raises(TooBusy, match="2 what-ifs are queued"):
         found.start(REQUEST)
     cancelled = [found.cancel(ids[1]), found.cancel(ids[0])]
     after = ended(found, ids[0]), ended(found, ids[1])
@@ -124,7 +124,7 @@ def test_one_that_takes_too_long_or_fails_says_why(tmp_path: Path) -> None:
     ids = slow.start(REQUEST).id, wrong.start(REQUEST).id
 
     assert (ended(slow, ids[0]), ended(wrong, ids[1])) == (RunState.FAILED, RunState.FAILED)
-    assert "longer than the 0.1 s" in slow.find(ids[0]).detail  # type: ignore[union-attr]
+    assert "the time limit of 0.1 s" in slow.find(ids[0]).detail  # type: ignore[union-attr]
     assert "the store is not there" in wrong.find(ids[1]).detail  # type: ignore[union-attr]
 
 
@@ -148,7 +148,7 @@ def test_only_so_many_are_kept_and_one_that_was_cut_off_is_told(tmp_path: Path) 
     again = runs(tmp_path, FAILS, kept_max=2)
 
     assert len(first.all()) == 2
-    assert again.find(left.id).detail == "the portal ended before it was done"  # type: ignore[union-attr]
+    assert again.find(left.id).detail == "the portal stopped before the run ended"  # type: ignore[union-attr]
 
 
 def test_the_command_is_told_what_was_asked_for() -> None:
@@ -237,7 +237,7 @@ def test_a_simulated_span_is_shown_side_by_side() -> None:
 def test_decisions_computed_again_are_shown_side_by_side() -> None:
     found = of_replay(REPLAYED)
 
-    assert found.notes[0].startswith("3 decisions, 1 computed again: 0 are exactly as recorded, 1 not.")
+    assert found.notes[0].startswith("3 decisions, 1 computed again: 0 exactly as recorded, 1 different.")
     assert ("changes: start", 2, 1, "-50.0 %") in found.tables[0].rows
     assert found.tables[1].rows == ((3, "change", "a", "start", "nothing"),)
     with pytest.raises(KeyError):

@@ -41,7 +41,7 @@ def test_who_is_one_too_many_is_told_so() -> None:
         process_pool.waiting = WAITING_MAX
         await process_pool.do(os.getpid)
 
-    with pytest.raises(TooBusy, match=f"{WAITING_MAX} drawings wait already"):
+    with pytest.raises(TooBusy, match=f"{WAITING_MAX} drawings are already queued"):
         asyncio.run(story(ProcessPool("drawings", 0)))
 
 

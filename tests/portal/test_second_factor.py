@@ -85,7 +85,7 @@ def test_a_provider_makes_a_secret_at_the_first_login(strict: Scene) -> None:
 
     assert (before.status_code, before.headers["location"]) == (303, PAGE)
     assert forced.headers["location"] == PAGE
-    assert "make the secret for your codes first" in first.text
+    assert "Create your secret first" in first.text
     assert 'href="/accounts"' not in first.text
     assert jane.get("/accounts").status_code == 200
     assert other.client.get(PAGE, follow_redirects=False).headers["location"].startswith("/login")

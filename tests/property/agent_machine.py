@@ -269,7 +269,7 @@ class Shell:
             assert effect.publish_id is None
             assert message.seq > self.report_seq, "reports' sequence numbers grow"
             self.report_seq = message.seq
-            shown = {status.vm for status in message.vms} | {doing.vm for doing in message.under_way}
+            shown = {status.vm for status in message.vms} | {doing.vm for doing in message.in_progress}
             assert self.live() <= shown, "no live VM is missing in a report"
             return
         assert isinstance(message, Result | GuestEvent | SleepAnswer)

@@ -78,11 +78,11 @@ ANYTHING = st.recursive(
 STAGES = st.builds(Stage, st.floats(0, 1e12), st.floats(10, 1e5), st.floats(0, 10), st.integers(0, 1 << 20))
 RULES = st.builds(
     Rules,
-    pin=st.lists(st.sampled_from(["n1", "n2"]), max_size=2).map(tuple),
-    forbid=st.lists(st.sampled_from(["n3", "n4"]), max_size=2).map(tuple),
-    together=st.sampled_from(["", "near"]),
-    apart=st.sampled_from(["", "far"]),
-    keep=st.booleans(),
+    node_affinity=st.lists(st.sampled_from(["n1", "n2"]), max_size=2).map(tuple),
+    node_anti_affinity=st.lists(st.sampled_from(["n3", "n4"]), max_size=2).map(tuple),
+    affinity=st.sampled_from(["", "near"]),
+    anti_affinity=st.sampled_from(["", "far"]),
+    no_migration=st.booleans(),
 )
 FLOW_PARTS: dict[str, st.SearchStrategy[Any]] = {
     "name": NAMES,
@@ -104,14 +104,14 @@ JOB_PARTS: dict[str, st.SearchStrategy[Any]] = {
     "instances": st.integers(1, 65_536),
     "vcpus": st.integers(1, 4096),
     "importance": POSITIVE,
-    "separate": st.booleans(),
+    "spread": st.booleans(),
     "checkpoint_mcycles": st.floats(0, 1e12),
-    "needs": st.lists(LABELS, max_size=3).map(tuple),
+    "required_labels": st.lists(LABELS, max_size=3).map(tuple),
     "template": LINES,
     "job_class": st.just("") | NAMES,
     "rules": RULES,
-    "loading": st.sampled_from((Loading(), Loading((("cpu", 0.25), ("io", 0.5))))),
-    "after": st.lists(st.sampled_from(["p1", "p2", "p3"]), max_size=2, unique=True).map(tuple),
+    "resource_profile": st.sampled_from((Loading(), Loading((("cpu", 0.25), ("io", 0.5))))),
+    "depends_on": st.lists(st.sampled_from(["p1", "p2", "p3"]), max_size=2, unique=True).map(tuple),
 }
 GOALS = st.none() | st.floats(1.1e9, 1e12)
 JOBS = st.one_of(st.builds(Job, goal_s=GOALS, **JOB_PARTS), st.builds(Job, queue=NAMES, **JOB_PARTS))
@@ -242,7 +242,7 @@ KNOWN: dict[Any, st.SearchStrategy[Any]] = {
         max_instances=st.integers(3, 65_536),
         vcpus=st.integers(1, 4096),
         importance=POSITIVE,
-        needs=st.lists(LABELS, max_size=3).map(tuple),
+        required_labels=st.lists(LABELS, max_size=3).map(tuple),
         template=LINES,
         metrics_url=LINES,
         rules=RULES,

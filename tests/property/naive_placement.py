@@ -46,8 +46,8 @@ class Naive:
         return (
             row.schedulable
             and not row.draining
-            and set(job.needs) <= set(row.labels)
-            and not (job.separate and node in there)
+            and set(job.required_labels) <= set(row.labels)
+            and not (job.spread and node in there)
             and wants > 0
             and wants >= job.min_mhz
             and mhz >= wants * ENOUGH

@@ -166,7 +166,7 @@ ROW_VALUES = (
 HEADS = [0x80, 0x87, 0x90, 0x9B, 0x9E, 0xA0, *range(0xC0, 0xE0), 0x7F, 0xFF]  # first bytes of msgpack values
 REPORT_HEAD = msgpack.packb({"k": Report.KIND, "v": Report.VERSION, "b": None})[:-1]
 FIELDS = ["node", "vms", "term", "events", "inventory", "other"]
-USUAL = values(Report).map(lambda report: replace(report, under_way=(), events=(), inventory=None))
+USUAL = values(Report).map(lambda report: replace(report, in_progress=(), events=(), inventory=None))
 
 
 def assert_same_fate(body: bytes) -> None:

@@ -30,7 +30,7 @@ class World:
     """Two pairs on nine nodes: `hpc` and `shop` under FB with 3 + 1, `mill` and `mart` under FLB-NUB with 2 + 1."""
 
     def __init__(self) -> None:
-        self.harness = CoordinationHarness(NODES, silent_after_s=15.0).begin()
+        self.harness = CoordinationHarness(NODES, unreachable_after_s=15.0).begin()
         self.harness.pair(3, 1)
         self.harness.environment("mill", "batch", 2, "mart", model="flb-nub", batch=KILL)
         self.harness.environment("mart", "web", 1, "mill", model="flb-nub")

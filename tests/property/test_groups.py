@@ -76,7 +76,7 @@ def naive_owners(seen: Snapshot) -> tuple[dict[str, str], dict[str, ReasonCode]]
         if env == NOBODY:
             refused |= {row.name: ReasonCode.ENVIRONMENT} if waits else {}
         elif env in left and waits and may_start(row, seen.now_s) and row.instances > left[env]:
-            refused[row.name] = ReasonCode.ENTITLEMENT
+            refused[row.name] = ReasonCode.OVER_QUOTA
         else:
             if env in left and waits and may_start(row, seen.now_s):
                 left[env] -= row.instances
@@ -169,7 +169,7 @@ def test_every_case_occurs() -> None:
     """The random clusters hold what the comparison is about."""
     seen = [parted(seed) for seed in range(60)]
     codes = {refusal.reason.code for one in seen for refusal in groups.parts(one)[0].refused}
-    assert codes == {ReasonCode.ENVIRONMENT, ReasonCode.ENTITLEMENT}
+    assert codes == {ReasonCode.ENVIRONMENT, ReasonCode.OVER_QUOTA}
     assert any(part.snapshot.web.names and part.environment for one in seen for part in groups.parts(one))
     assert any(part.snapshot.constraints for one in seen for part in groups.parts(one)[1:])
     assert any(part.leaving is not None for one in seen for part in groups.parts(one))

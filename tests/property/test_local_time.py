@@ -23,7 +23,7 @@ def windows(draw: st.DrawFn) -> DailyPeriods:
 
 
 @given(windows(), MOMENTS)
-def test_the_period_under_way_or_the_next(window: DailyPeriods, now_s: float) -> None:
+def test_the_period_in_progress_or_the_next(window: DailyPeriods, now_s: float) -> None:
     """It has not ended, its times are in order, at its opening it is the same, at its deadline a later one."""
     period = window.at(now_s)
 

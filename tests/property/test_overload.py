@@ -48,12 +48,12 @@ def naive(flows: list[FlowLoad], mhz: float, vcpu_mhz: float) -> float:
     total = sum(flow.rate_per_s for flow in flows)
     work = sum(flow.rate_per_s * flow.work_mcycles for flow in flows) / total
     loads = mhz * (1.0 - np.logspace(-9.0, 0.0, STEPS))
-    met, under_way = np.ones(STEPS, dtype=bool), np.zeros(STEPS)
+    met, in_progress = np.ones(STEPS, dtype=bool), np.zeros(STEPS)
     for flow in flows:
         times = np.array([flow.t_min_s + excess_s(flow, mhz, vcpu_mhz, load) for load in loads])
         met &= flow.t_min_s + tail_of(flow) * (times - flow.t_min_s) <= (flow.goal_s or 0.0)
-        under_way += flow.rate_per_s / total * times * loads / work
-    return float(under_way[met].max(initial=0.0))
+        in_progress += flow.rate_per_s / total * times * loads / work
+    return float(in_progress[met].max(initial=0.0))
 
 
 def excess_s(flow: FlowLoad, mhz: float, vcpu_mhz: float, load_mhz: float) -> float:

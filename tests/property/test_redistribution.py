@@ -33,7 +33,7 @@ from daemons.models.redistribution import Running, Shared, outlook_of, redistrib
 from daemons.models.stages import stage_work_left
 from daemons.models.web_utility import AppUtility, app_utilities
 from daemons.models.work_left import RatioHistory
-from daemons.values.records.cluster import HandsOff, WorkRatioRecord
+from daemons.values.records.cluster import ReconciliationPause, WorkRatioRecord
 from daemons.values.settings import ControllerSettings, PolicyChoice
 from shared.policy_api.decision import Change, ChangeKind, Reason, ReasonCode
 from shared.protocol.messages import UnderWay
@@ -126,7 +126,9 @@ def _add(core: Controller, random: Random, job: Job, odd: float) -> None:
     entry.held = random.random() < odd
     entry.not_before_s = random.choice((0.0, NOW_S + 50.0)) if random.random() < odd else 0.0
     if random.random() < odd:
-        entry.hands_off = HandsOff("", "", "", at_s=0.0, until_s=random.choice((NOW_S - 1.0, NOW_S + 1.0)), count=1)
+        entry.reconciliation_paused = ReconciliationPause(
+            "", "", "", at_s=0.0, until_s=random.choice((NOW_S - 1.0, NOW_S + 1.0)), count=1
+        )
     entry.awaits = ("other",) if random.random() < odd else ()
     entry.adopted = f"own-{job.name}" if random.random() < odd and not job.app else ""
     core.cluster.add_job(entry)
@@ -139,7 +141,7 @@ def _add(core: Controller, random: Random, job: Job, odd: float) -> None:
         node.vms[instance.vm] = VmStatus(instance.vm, VmState.RUNNING, busy=busy)
         core.cluster.claim(instance, name)
         if random.random() < odd:
-            node.under_way[instance.vm] = UnderWay("a", ActionKind.SET_CPU, instance.vm)
+            node.in_progress[instance.vm] = UnderWay("a", ActionKind.SET_CPU, instance.vm)
         if random.random() < odd:
             core.cluster.claim(instance, random.choice(nodes))
         if random.random() < odd:
@@ -278,11 +280,10 @@ def naive(core: Controller) -> Expected:
     ]
     quantiles = [_quantile(web, utility.best - then.level) for web, utility in zip(apps, utilities, strict=True)]
     place = any(after != web.grown for web, after in zip(apps, grown, strict=True))
-    if smallest(then) - smallest(now) < WORTH:
-        makes_room = waiting and then.replica_mhz.sum() < (1.0 - ROOM_FRAC) * sum(replica_had)
-        place = place or makes_room
-        if not makes_room:
-            return Expected([], grown, quantiles, place)
+    makes_room = waiting and then.replica_mhz.sum() < (1.0 - ROOM_FRAC) * sum(replica_had)
+    place = place or makes_room
+    if not makes_room and smallest(then) - smallest(now) < WORTH:
+        return Expected([], grown, quantiles, place)
     reason = Reason(ReasonCode.LOAD, (("utility", smallest(then)), ("before", smallest(now))))
     given = [*then.mhz.tolist(), *then.replica_mhz.tolist()]
     changes = []

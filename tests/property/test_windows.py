@@ -37,7 +37,7 @@ class Lives(RuleBasedStateMachine):
         for _ in range(count):
             self.submitted += 1
             name = f"job{self.submitted}"
-            reply = self.harness.submit(name, memory_mib=400, after=before if chained else ())
+            reply = self.harness.submit(name, memory_mib=400, depends_on=before if chained else ())
             assert reply.done is self.open_for_jobs, reply
             before = (name,) if reply.done else ()
         self.harness.obey()
@@ -96,7 +96,7 @@ class Lives(RuleBasedStateMachine):
         open_jobs = [entry for entry in cluster.jobs.values() if not entry.over]
         assert set(self.harness.entry.live) == {entry.job.name for entry in open_jobs}
         for entry in open_jobs:
-            done = [cluster.jobs[name].phase is JobPhase.COMPLETED for name in entry.job.after]
+            done = [cluster.jobs[name].phase is JobPhase.COMPLETED for name in entry.job.depends_on]
             assert bool(entry.awaits) is not all(done)
             assert entry.phase is JobPhase.WAITING or all(done)
         assert self.harness.entry.jobs_at() == sum(not entry.awaits for entry in open_jobs)

@@ -19,7 +19,7 @@ def portal(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Attacked]:
 
 @pytest.fixture(scope="session")
 def broker() -> Iterator[PrivateBroker]:
-    """A RabbitMQ of its own, with the longest message that docs/operate/broker.md has."""
+    """A RabbitMQ of its own, with the longest message that docs/how-to/broker.md has."""
     with private_broker() as running:
         running.ctl("eval", "application:set_env(rabbit, max_message_size, 4194304).")
         yield running

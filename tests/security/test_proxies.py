@@ -1,5 +1,5 @@
-"""Behind real proxies that are set up as docs/portal.md says, or that add to what the client sent: an address that a
-client makes up is nowhere taken for its own."""
+"""Behind real proxies that are set up as docs/how-to/portal.md says, or that add to what the client sent: an address
+that a client makes up is nowhere taken for its own."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ MADE_UP = "203.0.113."
 
 
 def documented(begin: str) -> str:
-    """The example of a proxy in docs/portal.md that begins so."""
-    text = (ROOT / "docs/portal.md").read_text("utf-8")
-    return begin + text.split(f"```\n{begin}")[1].split("```")[0]
+    """The example of a proxy in docs/how-to/portal.md that begins so."""
+    text = (ROOT / "docs/how-to/portal.md").read_text("utf-8")
+    return begin + re.split(rf"^```\w*\n{re.escape(begin)}", text, flags=re.MULTILINE)[1].split("```")[0]
 
 
 def haproxy(folder: Path, port: int, backend: int, adding: bool) -> list[str]:

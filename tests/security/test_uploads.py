@@ -12,7 +12,7 @@ import pytest
 
 from tests.security.server import ATTACKER, CLOCK, PASSWORD, VISITOR, Attacked
 
-LARGE = 'name = "a"\nneeds = [' + "1," * 240_000 + "]\n"
+LARGE = 'name = "a"\nrequired_labels = [' + "1," * 240_000 + "]\n"
 SMALL = 'name = "b"\nenvironment = "night"\nclass = "x"\n'
 LIMIT_S, PATIENCE_S = 20.0, 90.0
 PAGE = "/workloads/submit"

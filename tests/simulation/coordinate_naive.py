@@ -1,5 +1,6 @@
 """A batch and a web environment that share nodes, second by second: the rules of phoenixcloud.txt section 5 with the
-readings of docs/papers.md, written down as plainly as can be, without policies, events or queues. Whole seconds only.
+readings of docs/appendix/papers.md, written down as plainly as can be, without policies, events or queues. Whole
+seconds only.
 """
 
 from __future__ import annotations

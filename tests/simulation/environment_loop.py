@@ -63,7 +63,7 @@ class EnvironmentLoop(ClosedLoop):
         controller = ControllerSettings(
             report_s=REPORT_S,
             reconcile_s=REPORT_S,
-            silent_after_s=3 * REPORT_S,
+            unreachable_after_s=3 * REPORT_S,
             probe_s=60.0,
             web_adjust_s=2 * REPORT_S,
             limits=Limits(0, 0, 0, 0),
@@ -112,7 +112,7 @@ class EnvironmentLoop(ClosedLoop):
             desired_start_s=at_s,
             instances=size,
             vcpus=CORES,
-            separate=True,
+            spread=True,
             environment=environment,
         )
         self.submit(job)

@@ -43,9 +43,9 @@ class _Room:
                 row = self.rows[node]
                 most = min(job.max_mhz, job.vcpus * row.core_mhz, row.cores * row.core_mhz)
                 give = min(most, max(job.min_mhz, most * share), mhz[node])
-                apart = node not in taken and not (job.separate and any(node == there for there, _ in places))
+                apart = node not in taken and not (job.spread and any(node == there for there, _ in places))
                 fits = mib[node] >= job.memory_mib + self.overhead_mib and give >= max(job.min_mhz, 1.0)
-                if fits and apart and {*job.needs} <= {*row.labels}:
+                if fits and apart and {*job.required_labels} <= {*row.labels}:
                     mib[node] -= job.memory_mib + self.overhead_mib
                     mhz[node] -= give
                     places.append((node, give))
@@ -243,10 +243,10 @@ def _mixed_job(rng: np.random.Generator, name: str) -> WorkRow:
         work_mcycles=sum(stage.work_mcycles for stage in stages),
         goal_s=float("inf") if rng.random() < 0.1 else goal_s,
         instances=int(rng.choice([1, 1, 1, 2, 3])),
-        separate=bool(rng.random() < 0.3),
+        spread=bool(rng.random() < 0.3),
         fixed=bool(rng.random() < 0.06),
         importance=float(rng.choice([1.0, 1.0, 1.0, 2.0, 0.5])),
-        needs=("ssd",) if rng.random() < 0.15 else (),
+        required_labels=("ssd",) if rng.random() < 0.15 else (),
         memory_mib=float(rng.choice([1000, 2000, 3000])),
     )
 

@@ -74,7 +74,7 @@ class Small:
     def of(cls, seen: Snapshot) -> Small:
         work, nodes = seen.workloads, seen.nodes
         rows = range(len(work.names))
-        plain = not seen.constraints and not seen.web.names and not work.fixed.any() and not any(work.needs)
+        plain = not seen.constraints and not seen.web.names and not work.fixed.any() and not any(work.required_labels)
         plain &= bool((work.instances == 1).all() and (work.stages == 1).all() and np.isfinite(work.goal_s).all())
         plain &= bool(
             nodes.schedulable.all() and not nodes.draining.any() and (work.done_mcycles < work.work_mcycles).all()

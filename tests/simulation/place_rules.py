@@ -105,7 +105,7 @@ class _Judge:
         """Each instance on a node that may have it, with a speed that it may have."""
         nodes, work = self.seen.nodes, self.seen.workloads
         on = Counter(given.node for given in change.allotments)
-        if work.separate[row] and any(count > 1 for count in on.values()):
+        if work.spread[row] and any(count > 1 for count in on.values()):
             yield "two of its instances share a node"
         most, least = speed_limits(self.seen, row)
         moved = False
@@ -118,7 +118,7 @@ class _Judge:
             moved |= not stays
             if not stays and (nodes.draining[node] or not nodes.schedulable[node]):
                 yield f"{given.node} takes nothing new"
-            if not stays and not {*work.needs[row]} <= {*nodes.labels[node]}:
+            if not stays and not {*work.required_labels[row]} <= {*nodes.labels[node]}:
                 yield f"{given.node} lacks a label"
             top = min(most, work.vcpus.item(row) * nodes.core_mhz.item(node), nodes.cpu_mhz.item(node))
             if not 0.0 < given.cpu_mhz <= top * (1 + SLACK):

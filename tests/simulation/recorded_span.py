@@ -28,7 +28,7 @@ def record_span(
     controller = ControllerSettings(
         report_s=REPORT_S,
         reconcile_s=REPORT_S,
-        silent_after_s=3 * REPORT_S,
+        unreachable_after_s=3 * REPORT_S,
         probe_s=REPORT_S,
         placement=PolicyChoice(placement),
         provisioning=PolicyChoice("static"),

@@ -7,7 +7,7 @@ import pytest
 from agents.core.settings import AgentSettings
 from daemons.values.records.cluster import JobRecord
 from daemons.values.settings import ControllerSettings
-from shared.protocol.operator_messages import AdoptVm, ForgetVm, HoldJob, MoveVm, Request
+from shared.protocol.operator_messages import AdoptVm, HoldJob, MoveVm, ReleaseVm, Request
 from shared.values.jobs import Job, JobPhase, Stage
 from shared.values.nodes import Node
 from shared.values.vms import VmState
@@ -75,7 +75,7 @@ def test_an_adopted_vm_moves_is_held_and_let_go_on_its_new_node() -> None:
     assert loop.cluster.hypervisor("n1").images[VM].state is VmState.SUSPENDED
     ask(loop, HoldJob("u", "web", False))
     (node,) = [name for name in ("n0", "n1") if managed(loop, name)]
-    ask(loop, ForgetVm("f", "web"))
+    ask(loop, ReleaseVm("f", "web"))
     assert managed(loop, node) is False
     loop.run_until(2_000.0)
     assert loop.world.where(VM) == node
@@ -87,7 +87,7 @@ def test_an_adopted_vm_moves_is_held_and_let_go_on_its_new_node() -> None:
 def test_whoever_dies_meanwhile_the_vm_is_adopted_and_let_go_once(who: str, after_s: float) -> None:
     loop, checker = checked_loop()
     victim = loop.agents["n0"] if who == "agent" else next(iter(loop.controllers.values()))
-    for request in (AdoptVm("a", "n0", VM, "web"), ForgetVm("f", "web")):
+    for request in (AdoptVm("a", "n0", VM, "web"), ReleaseVm("f", "web")):
         loop.operator.send(request)
         loop.run_until(loop.engine.now_s + after_s)
         victim.kill()

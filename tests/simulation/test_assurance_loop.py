@@ -103,7 +103,7 @@ def test_who_keeps_to_what_it_has_announced_keeps_its_assurance(policed: Outcome
 def test_who_asks_for_more_is_told_why_it_gets_no_more(policed: Outcome) -> None:
     record = stored(policed.loop, "assurance", policed.loop.agreements)["bad"]
     assert set(policed.events["request-policed"]) == {"bad"}
-    assert set(policed.events["units-claimed-back"]) == {"bad"}
+    assert set(policed.events["units-reclaimed"]) == {"bad"}
     last = record.policed[-1]
     assert (last.requested, last.entitled, last.surplus, last.reason) == (2, 1, 1, "beyond-peak")  # one more each time
 

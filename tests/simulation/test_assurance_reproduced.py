@@ -118,9 +118,9 @@ def test_policing(name: Name, data_folder: Path, tmp_path: Path) -> None:
     is spared, and honest applications lose at most 0.5 % with the default head-room."""
     result = play_policed(data_folder, name, 0, POLICED_DAYS)
     found = by_id(rows_policed([result]))
-    must = [f"6/{name}/{head_room:g}/{what}" for head_room in HEAD_ROOMS for what in ("order", "spared")]
+    must = [f"6/{name}/{headroom:g}/{what}" for headroom in HEAD_ROOMS for what in ("order", "spared")]
     must += [f"honest/{name}/{HEAD_ROOMS[-1]:g}/{what}" for what in ("surplus", "lost")]
-    must += [f"8b/{name}/{head_room:g}/{what}" for head_room in HEAD_ROOMS for what in ("more", "overlap")]
+    must += [f"8b/{name}/{headroom:g}/{what}" for headroom in HEAD_ROOMS for what in ("more", "overlap")]
     assert [id for id in must if not found[id].holds] == []
     (table,) = tables_policed([result]).values()
     assert len(table) == 3 + 2 * 3 * 3  # by behaviour: nothing, and three kinds of policing with two head-rooms

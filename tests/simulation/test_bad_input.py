@@ -83,7 +83,7 @@ def test_a_job_that_fits_no_node_is_refused_and_stores_nothing() -> None:
     loop.run_until(50.0)
     before = stored(loop)
     loop.submit(Job("huge", (Stage(1.0, 1000.0, memory_mib=4001),), submit_s=60.0))
-    loop.submit(Job("wide", (Stage(1.0, 1000.0, memory_mib=1),), submit_s=60.0, instances=4, separate=True))
+    loop.submit(Job("wide", (Stage(1.0, 1000.0, memory_mib=1),), submit_s=60.0, instances=4, spread=True))
     refused: dict[str, str] = {}
     loop.operator.on_reply = lambda _request, reply: refused.update({reply.request: reply.code})
     loop.run_until(100.0)

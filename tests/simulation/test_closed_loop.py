@@ -60,7 +60,7 @@ def test_figures_come_from_the_first_start_operation_and_the_end_of_the_work() -
     costs = OperationCosts(start_s=4.0)
     loop = ClosedLoop(NODES, replace(SETTINGS, costs=costs))
     loop.submit(job("one"))
-    loop.submit(job("three", instances=3, separate=True, goal_s=100.0))
+    loop.submit(job("three", instances=3, spread=True, goal_s=100.0))
 
     loop.run_until(1_000.0)
     figures = loop.figures(1_000.0)

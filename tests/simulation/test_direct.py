@@ -40,7 +40,7 @@ Script = Mapping[Any, Any]  # by time in s, each a list of `ScriptedChange`
 
 def job(name: str, run_s: float, submit_s: float = 0.0, goal_s: float | None = None, instances: int = 1) -> Job:
     stages = (Stage(run_s * 1_000, 1_000, 0.0, 1_000),)
-    return Job(name, stages, submit_s, desired_start_s=submit_s, goal_s=goal_s, instances=instances, separate=True)
+    return Job(name, stages, submit_s, desired_start_s=submit_s, goal_s=goal_s, instances=instances, spread=True)
 
 
 @dataclass
@@ -259,7 +259,7 @@ def test_snapshots_show_states_progress_and_room() -> None:
         suspended.nodes.free_memory_mib[0] = 5
 
 
-def test_what_is_under_way_is_fixed_and_room_is_that_of_what_is_wanted() -> None:
+def test_what_is_in_progress_is_fixed_and_room_is_that_of_what_is_wanted() -> None:
     long = OperationCosts(start_s=2.0, suspend_s_per_mib=0.025)  # 25 s
     script = {0: [(START, "a", [N0])], 10: [(START, "b", [N0]), (SUSPEND, "a", [])]}
     _, runs, policy = scripted([job("a", 100), job("b", 10)], script, nodes=1, costs=long)
@@ -357,7 +357,7 @@ def test_what_can_never_run_is_refused() -> None:
     heavy = Job("heavy", (Stage(1_000, 1_000, 0.0, 1_001),))
     with pytest.raises(Infeasible, match="heavy"):
         run_direct([heavy], replay_nodes(2), policy="first-fit", costs=FREE, window_s=9)
-    picky = Job("picky", (Stage(1_000, 1_000),), needs=("gpu",))
+    picky = Job("picky", (Stage(1_000, 1_000),), required_labels=("gpu",))
     with pytest.raises(Infeasible, match="picky"):
         run_direct([picky], replay_nodes(2), policy="first-fit", costs=FREE, window_s=9)
 

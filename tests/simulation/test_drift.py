@@ -23,7 +23,7 @@ from sim_backend.loop.closed_loop import ClosedLoop, LoopSettings
 
 NODES = tuple(Node(f"n{index}", 2, 1_000.0, memory_mib=2_000) for index in range(3))
 VM, WORK = "j#0", 400_000.0
-CONTROLLER = ControllerSettings(placement=PolicyChoice("first-fit"), hands_off_s=100.0, decide_s=300.0)
+CONTROLLER = ControllerSettings(placement=PolicyChoice("first-fit"), external_change_pause_s=100.0, decide_s=300.0)
 
 
 class Trusting(Controller):

@@ -214,7 +214,7 @@ def tight(seed: int) -> FaultScript:
     nodes = script.nodes[: sum(one.lower for one in environments.agreements) + 1]
     site = replace(environments.app, rates=environments.app.rates[-1:])
     jobs = tuple(
-        replace(job, environment=LAB, instances=5, separate=True, stages=(Stage(2e6, 1_000.0, 0.0, 300),))
+        replace(job, environment=LAB, instances=5, spread=True, stages=(Stage(2e6, 1_000.0, 0.0, 300),))
         for job in script.jobs[:6]
     )
     return replace(

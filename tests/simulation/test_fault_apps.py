@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from daemons.values.records.cluster import Deleted, HandsOff, JobRecord
+from daemons.values.records.cluster import Deleted, JobRecord, ReconciliationPause
 from shared.protocol.messages import Reply
 from shared.protocol.operator_messages import RemoveWeb, SubmitWeb
 from shared.values.jobs import Allotment, JobPhase, Rules
@@ -70,7 +70,7 @@ def test_scripts_have_applications_of_every_kind() -> None:
     assert any(each.changed is not None for each in apps)
     assert {bool(each.app.metrics_url) for each in apps} == {True, False}
     assert {each.app.flows[0].work_mcycles is None for each in apps} == {True, False}
-    for kind in ("pin", "forbid", "together", "apart", "keep"):
+    for kind in ("node_affinity", "node_anti_affinity", "affinity", "anti_affinity", "no_migration"):
         assert any(getattr(each, kind) for each in rules), kind
 
 
@@ -80,11 +80,14 @@ def test_every_rule_can_be_kept(seed: int) -> None:
     script = write_script(seed, policy="apc")
     names = {node.name for node in script.nodes}
     for job in script.jobs:
-        allowed = {*(job.rules.pin or names)} - {*job.rules.forbid}
-        assert len(allowed) >= (job.instances if job.separate else 1)
-        assert job.rules == Rules() or not job.needs
+        allowed = {*(job.rules.node_affinity or names)} - {*job.rules.node_anti_affinity}
+        assert len(allowed) >= (job.instances if job.spread else 1)
+        assert job.rules == Rules() or not job.required_labels
     for each in script.apps:
-        assert len({*(each.app.rules.pin or names)} - {*each.app.rules.forbid}) >= each.app.min_instances
+        assert (
+            len({*(each.app.rules.node_affinity or names)} - {*each.app.rules.node_anti_affinity})
+            >= each.app.min_instances
+        )
     plain = write_script(seed, policy="first-fit")
     assert "first-fit" in RULELESS
     assert all(job.rules == Rules() for job in plain.jobs)
@@ -110,12 +113,12 @@ def test_rules_of_one_workload(run: FaultRun) -> None:
     job = record_of(run, replica=False)
     home = job.allotments[0].node
     away = elsewhere(job).allotments[0].node
-    store(run, ruled(job, pin=(home,), forbid=(away,), keep=True))
+    store(run, ruled(job, node_affinity=(home,), node_anti_affinity=(away,), no_migration=True))
     assert found(run) == set()
-    store(run, ruled(elsewhere(replace(job, attempt=job.attempt + 1)), keep=True))  # begun anew: it may
+    store(run, ruled(elsewhere(replace(job, attempt=job.attempt + 1)), no_migration=True))  # begun anew: it may
     assert found(run) == set()
 
-    for broken in (ruled(job, pin=(away,)), ruled(job, forbid=(home,))):
+    for broken in (ruled(job, node_affinity=(away,)), ruled(job, node_anti_affinity=(home,))):
         run.checker.violations.clear()
         store(run, broken)
         assert found(run) == {"rule-broken"}
@@ -123,12 +126,12 @@ def test_rules_of_one_workload(run: FaultRun) -> None:
 
 def test_a_workload_that_is_kept_is_not_moved(run: FaultRun) -> None:
     job = record_of(run, replica=False)
-    store(run, ruled(job, keep=True))
-    store(run, ruled(elsewhere(job), keep=True))
+    store(run, ruled(job, no_migration=True))
+    store(run, ruled(elsewhere(job), no_migration=True))
     assert found(run) == {"rule-broken"}
 
 
-@pytest.mark.parametrize("kind", ["together", "apart"])
+@pytest.mark.parametrize("kind", ["affinity", "anti_affinity"])
 def test_rules_of_groups(run: FaultRun, kind: str) -> None:
     """An application and a job: on one node they are together, on two apart; waiting they are neither."""
     replica, job = record_of(run, replica=True), record_of(run, replica=False)
@@ -136,7 +139,7 @@ def test_rules_of_groups(run: FaultRun, kind: str) -> None:
         job = replace(job, allotments=job.allotments[:1])
     beside = ruled(replace(job, allotments=replica.allotments), **{kind: "g"})
     apart = ruled(elsewhere(replace(job, allotments=replica.allotments)), **{kind: "g"})
-    good, bad = (beside, apart) if kind == "together" else (apart, beside)
+    good, bad = (beside, apart) if kind == "affinity" else (apart, beside)
     store(run, ruled(replica, **{kind: "g"}), good)
     assert found(run) == set()
     store(run, replace(bad, phase=JobPhase.WAITING))
@@ -152,9 +155,11 @@ def test_what_somebody_else_has_brought_together_is_parted_by_the_next_decision(
     """As in seed 910013 with 5 nodes: 16 s after a job was no longer left alone, and 123 s before the next decision."""
     replica, job = record_of(run, replica=True), record_of(run, replica=False)
     now_s = run.loop.engine.now_s
-    hands_off = HandsOff("moved-by-other", "v", "", at_s=0.0, until_s=now_s - since_s, count=1)
-    beside = replace(job, allotments=replica.allotments[:1] * len(job.allotments[:1]), hands_off=hands_off)
-    store(run, ruled(replica, apart="g"), ruled(beside, apart="g"))
+    reconciliation_paused = ReconciliationPause("moved-externally", "v", "", at_s=0.0, until_s=now_s - since_s, count=1)
+    beside = replace(
+        job, allotments=replica.allotments[:1] * len(job.allotments[:1]), reconciliation_paused=reconciliation_paused
+    )
+    store(run, ruled(replica, anti_affinity="g"), ruled(beside, anti_affinity="g"))
     assert found(run) == expected
 
 

@@ -15,7 +15,7 @@ SEED = 9  # nothing of its application changes after the balancer has begun anew
 
 def never_again(settings: LoopSettings) -> LoopSettings:
     """Nothing is told again unless it has changed."""
-    balancer = replace(settings.controller.balancer, retell_s=0.0)
+    balancer = replace(settings.controller.balancer, resend_s=0.0)
     return replace(settings, controller=replace(settings.controller, balancer=balancer))
 
 

@@ -171,7 +171,7 @@ def test_a_node_that_is_overcommitted_is_found() -> None:
 def test_instances_that_must_be_separate_and_labels_that_a_node_lacks_are_found() -> None:
     run, hypervisor, domain = run_to_first_vm()
     jobs = run.loop.jobs
-    jobs["j00"] = replace(jobs["j00"], needs=("no-such-label",))
+    jobs["j00"] = replace(jobs["j00"], required_labels=("no-such-label",))
     small = domain.copy(VmState.PAUSED)
     small.memory_mib, small.cpu_mhz = 0, 0.0
     hypervisor.domains |= {"j00#0": small, "j00#1": small}

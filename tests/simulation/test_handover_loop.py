@@ -40,7 +40,7 @@ class Loop(ClosedLoop):
 
     def __init__(self, **fields: Any) -> None:
         controller = ControllerSettings(
-            decide_s=300.0, silent_after_s=30.0, fence_after_s=60.0, placement=PolicyChoice("first-fit"), **fields
+            decide_s=300.0, unreachable_after_s=30.0, fence_after_s=60.0, placement=PolicyChoice("first-fit"), **fields
         )
         super().__init__(NODES, LoopSettings(controller, controllers=("a", "b")))
         self.began: list[tuple[float, str, str]] = []
@@ -163,17 +163,17 @@ def test_whoever_dies_in_the_middle_of_a_setup_it_is_done_again_or_gone_on_with(
     for index in range(4):
         loop.job(f"h{index}", "hpc", 30.0, 300.0)
     loop.go(25.0)
-    under_way = [name for name in loop.agents if loop.fake_setups.under_way(name)]
-    assert under_way
+    in_progress = [name for name in loop.agents if loop.fake_setups.in_progress(name)]
+    assert in_progress
 
     if who == "controller":
         loop.kill_leader()
-    for name in under_way if who == "agent" else ():
+    for name in in_progress if who == "agent" else ():
         loop.agents[name].kill()
         loop.engine.at(40.0, 0, loop.agents[name].restart)
     if who == "host":
-        loop.host_dies(under_way[0])
-        loop.engine.at(200.0, 0, lambda: loop.host_returns(under_way[0], "boot-2"))
+        loop.host_dies(in_progress[0])
+        loop.engine.at(200.0, 0, lambda: loop.host_returns(in_progress[0], "boot-2"))
     loop.go(1_500.0)
 
     loop.check()
@@ -197,7 +197,7 @@ def test_a_sleeping_node_wakes_before_it_is_set_up() -> None:
 
     loop.environment(281.0, "hpc", 3, WIPE)
     loop.go(290.0)
-    assert not any(loop.fake_setups.under_way(name) for name in loop.agents if loop.fake_power.sleeps(name))
+    assert not any(loop.fake_setups.in_progress(name) for name in loop.agents if loop.fake_power.sleeps(name))
     loop.go(900.0)
 
     assert sum(name == "hpc" for name in loop.holders().values()) == 3

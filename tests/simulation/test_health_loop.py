@@ -39,7 +39,7 @@ SEEDS_MAX = 20
 
 def loop(least: int = 2, probe: Probe = PROBE, controllers: tuple[str, ...] = ("a",)) -> ClosedLoop:
     """Two instances of an application that has served for ten minutes."""
-    controller = ControllerSettings(decide_s=300.0, silent_after_s=30.0, placement=PolicyChoice("first-fit"))
+    controller = ControllerSettings(decide_s=300.0, unreachable_after_s=30.0, placement=PolicyChoice("first-fit"))
     agent = AgentSettings(address="192.0.2.1")
     made = ClosedLoop(NODES, LoopSettings(controller, agent, controllers))
     flow = Flow("browse", mean_s=0.5, work_mcycles=WORK_MCYCLES, t_min_s=0.01)

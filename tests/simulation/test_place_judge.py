@@ -180,7 +180,7 @@ def _cluster(**changed: object) -> Snapshot:
         WorkRow("s", WorkloadState.SUSPENDED, places=((0, 0.0),), revision=4),
         WorkRow("w", revision=5, min_mhz=200.0),
         WorkRow("f", WorkloadState.RUNNING, places=((1, 1000.0),), fixed=True, memory_mib=5000.0),
-        WorkRow("later", not_before_s=9999.0, needs=("ssd",)),
+        WorkRow("later", not_before_s=9999.0, required_labels=("ssd",)),
     ]
     seen = snapshot([NodeRow("n0", 2, labels=("ssd",)), NodeRow("n1", 2)], rows)
     return replace(seen, **changed)  # type: ignore[arg-type]

@@ -246,9 +246,9 @@ def test_an_application_out_of_range_is_refused_alone(column: str, value: float)
     "bad",
     [
         WorkRow("bad", memory_mib=1e9),
-        WorkRow("bad", instances=3, separate=True),
+        WorkRow("bad", instances=3, spread=True),
         WorkRow("bad", min_mhz=9e9, max_mhz=9e9),
-        WorkRow("bad", needs=("no node has it",)),
+        WorkRow("bad", required_labels=("no node has it",)),
         WorkRow("bad", not_before_s=NOW_S + 1.0),
         WorkRow("bad", instances=60_000),
         WorkRow("bad", goal_s=math.nan),

@@ -118,7 +118,7 @@ class ImpatientController(Controller):
 
     def _give_up(self, node: NodeEntry, report: Report) -> None:
         """An order that the report does not show under way will not be carried out, it thinks."""
-        doing = {under_way.id for under_way in report.under_way}
+        doing = {in_progress.id for in_progress in report.in_progress}
         for action, instance in list(node.flights.items()):
             if action not in doing:
                 self.cluster.settle(instance)

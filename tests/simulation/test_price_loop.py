@@ -58,7 +58,7 @@ def loop_of(prices: FakePrices) -> Loop:
         report_s=300.0,
         reconcile_s=300.0,
         probe_s=300.0,
-        silent_after_s=1000.0,
+        unreachable_after_s=1000.0,
         decide_s=CYCLE_S,
         prices=PriceSettings(shape="series", per_kwh=0.5),
         power=PowerSettings(draws={"default": Draw(100.0, 200.0, 5.0)}),

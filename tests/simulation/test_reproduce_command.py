@@ -146,4 +146,4 @@ def test_all_papers_and_one_without_its_data() -> None:
 
 
 def test_all_is_a_command() -> None:
-    assert "Every paper" in run("sim", "reproduce", "all", "--help").output
+    assert "every paper" in run("sim", "reproduce", "all", "--help").output

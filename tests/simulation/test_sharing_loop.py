@@ -35,7 +35,7 @@ def _jobs(seed: int, count: int, gap_s: float) -> list[Job]:
         loading = Loading(((IO, float(rng.uniform(0.6, 0.95))),)) if heavy else Loading()
         stages = (Stage(run_s * 1_000.0, 1_000.0, 0.0, 2_000),)
         times = {"submit_s": submit_s, "desired_start_s": submit_s, "goal_s": submit_s + 1.6 * run_s}
-        jobs.append(Job(f"j{index:03}", stages, loading=loading, **times))
+        jobs.append(Job(f"j{index:03}", stages, resource_profile=loading, **times))
     return jobs
 
 
@@ -43,7 +43,9 @@ def _true_io(jobs: list[Job], rng: np.random.Generator, sigma: float) -> dict[st
     """By job name, the part of its time alone that a job truly is at the disk: what is declared times one log-normal
     factor of mean 1 and log-deviation `sigma`, 1 at most."""
     factors = [math.exp(sigma * float(rng.standard_normal()) - sigma * sigma / 2) for _ in jobs]
-    return {job.name: min(1.0, job.loading.part(IO) * factor) for job, factor in zip(jobs, factors, strict=True)}
+    return {
+        job.name: min(1.0, job.resource_profile.part(IO) * factor) for job, factor in zip(jobs, factors, strict=True)
+    }
 
 
 def _both(
@@ -126,7 +128,7 @@ def test_controller_and_agents_gain_too(policy: str, params: dict[str, str]) -> 
 def test_reports_show_what_the_disk_did() -> None:
     loop = ClosedLoop(_nodes(1), replay_settings("first-fit", COSTS["none"], 600.0, 100.0))
     for job in _jobs(0, 4, 1.0):
-        loop.submit(replace(job, loading=Loading(((IO, 0.5),))), true_io=0.5)
+        loop.submit(replace(job, resource_profile=Loading(((IO, 0.5),))), true_io=0.5)
     loop.run_until(1_000.0)
     hypervisor = loop.cluster.hypervisor("n0")
     statuses = hypervisor.vms(1_000.0)

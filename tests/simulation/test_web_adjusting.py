@@ -34,7 +34,7 @@ PEAK = [(0.0, 0.5 * FULL_PER_S), (600.0, 3.0 * FULL_PER_S), (1_500.0, 0.5 * FULL
 def loop(policy: str = "first-fit", drain_limit_s: float = 60.0, report_s: float = 5.0, **fields: Any) -> ClosedLoop:
     controller = ControllerSettings(
         decide_s=fields.pop("decide_s", 300.0),
-        silent_after_s=6.0 * report_s,
+        unreachable_after_s=6.0 * report_s,
         fence_after_s=12.0 * report_s,
         report_s=report_s,
         placement=PolicyChoice(policy),

@@ -24,7 +24,7 @@ WORK_MCYCLES = 40.0
 
 def loop(policy: str = "apc") -> ClosedLoop:
     controller = ControllerSettings(
-        decide_s=300.0, silent_after_s=30.0, fence_after_s=60.0, placement=PolicyChoice(policy)
+        decide_s=300.0, unreachable_after_s=30.0, fence_after_s=60.0, placement=PolicyChoice(policy)
     )
     return ClosedLoop(NODES, LoopSettings(controller))
 

@@ -26,7 +26,7 @@ HOUR_S, CYCLE_S = 3_600.0, 900.0
 CLOSES_S, DEADLINE_S, OPENS_AGAIN_S = 2 * HOUR_S, 6 * HOUR_S, 24 * HOUR_S
 QUEUED = 160
 REQUEST_MCYCLES = 40.0
-ALARMS = ("promise-in-danger", "deadline-missed")
+ALARMS = ("deadline-at-risk", "deadline-missed")
 
 
 class Loop(ClosedLoop):
@@ -44,7 +44,7 @@ class Loop(ClosedLoop):
         settings = ControllerSettings(
             report_s=60.0,
             reconcile_s=60.0,
-            silent_after_s=180.0,
+            unreachable_after_s=180.0,
             placement=PolicyChoice(placement),
             provisioning=PolicyChoice(provisioning),
             windows=(window,),

@@ -56,11 +56,11 @@ MORTAL = "n2"  # the host that dies: nobody drains it, or lets its VMs go
 CONTROLLER: Mapping[str, Any] = {
     "periods": {"report_s": REPORT_S, "reconcile_s": 1.0, "web_adjust_s": ADJUST_S, "decide_s": 5.0, "probe_s": 2.0},
     "timeouts": {
-        "silent_after_s": 6.0,
+        "unreachable_after_s": 6.0,
         "fence_after_s": 12.0,
         "gang_timeout_s": 60.0,
         "decide_limit_s": 4.0,
-        "hands_off_s": 60.0,
+        "external_change_pause_s": 60.0,
     },
     "automation": {"level": "auto", "hold_starts": False},
     "prices": {"shape": "uniform", "per_kwh": 0.30, "currency": "EUR"},

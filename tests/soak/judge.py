@@ -39,7 +39,7 @@ PER_CAUSE: Mapping[str, tuple[str, float]] = {
     "guest event sent": ("vm", 4.0),
     "guest event received": ("vm", 4.0),
     "definition removed": ("vm", 2.0),
-    "happened: vm-moved": ("vm", 1.0),
+    "happened: vm-migrated": ("vm", 1.0),
     # what is asked
     "request received": ("request", 1.0),
     "asked": ("request", 1.0),

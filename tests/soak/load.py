@@ -24,9 +24,9 @@ from shared.protocol.operator_messages import (
     AdoptVm,
     CancelJob,
     DrainNode,
-    ForgetVm,
     HoldJob,
     Query,
+    ReleaseVm,
     SubmitJob,
     SubmitWeb,
 )
@@ -224,7 +224,7 @@ class Meddler(Worker):
         kept.accepted = self._ask(lambda word: SubmitJob(word, job)).done
         vm = f"{kept.name}#0"
         home = self._home(vm)
-        if home in self._place.nodes and self._ask(lambda word: ForgetVm(word, kept.name)).done:
+        if home in self._place.nodes and self._ask(lambda word: ReleaseVm(word, kept.name)).done:
             CLOCK.sleep(KEPT_S / 2)
             if self._ask(lambda word: AdoptVm(word, home, vm, adopted)).done:
                 self._ledger.did("adoptions")
@@ -239,7 +239,7 @@ class Meddler(Worker):
         """Let an adopted VM go, once that is not refused any more: a frozen leader may keep its adoption open."""
         until_s = CLOCK.monotonic_s() + LET_GO_S
         while True:
-            reply = self._ask(lambda word: ForgetVm(word, job))
+            reply = self._ask(lambda word: ReleaseVm(word, job))
             if reply.done or reply.code in ("unknown-job", "job-over"):
                 return
             assert CLOCK.monotonic_s() < until_s, f"{job} is not let go: {reply}"

@@ -27,7 +27,7 @@ class CoordinationHarness(ControllerHarness):
     def __init__(self, count: int, store: MemoryStore | None = None, **settings: Any) -> None:
         self.muted: set[str] = set()
         self._guest_events = 0
-        settings.setdefault("silent_after_s", 1e9)  # nodes need not report for ever where nothing is lost
+        settings.setdefault("unreachable_after_s", 1e9)  # nodes need not report for ever where nothing is lost
         settings.setdefault("web_adjust_s", 1e9)  # the tests say how many instances there are to be
         super().__init__([f"n{index:03}" for index in range(count)], store or MemoryStore(Deleted), **settings)
 
@@ -150,7 +150,7 @@ class CoordinationHarness(ControllerHarness):
     def submit(self, name: str, instances: int = 1, environment: str = "hpc", **fields: Any) -> None:
         """A job that needs a node for each instance."""
         fields.setdefault("memory_mib", 4_000)
-        asked = job(name, instances=instances, separate=True, environment=environment, **fields)
+        asked = job(name, instances=instances, spread=True, environment=environment, **fields)
         reply = self.ask(SubmitJob(f"submit-{name}", asked))
         assert reply.done, reply
         self.obey()

@@ -54,7 +54,7 @@ class InterferenceHarness(ControllerHarness):
 
     def run(self, name: str, node: str, does: tuple[float, float], job_class: str = "", **fields: Any) -> None:
         """A job that runs on a node."""
-        wanted = job(name, job_class=job_class, work=1e12, needs=(node,), **fields)
+        wanted = job(name, job_class=job_class, work=1e12, required_labels=(node,), **fields)
         reply = self.ask(SubmitJob(self._id(), wanted))
         assert reply.done, reply
         self.obey()

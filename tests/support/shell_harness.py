@@ -46,7 +46,9 @@ from sim_backend.fakes.store import MemoryStore
 from sim_backend.world.world import World
 
 WAIT_S = 20.0
-FAST = ControllerSettings(report_s=0.2, reconcile_s=0.2, silent_after_s=2.0, probe_s=1.0, retry_s=0.2, decide_s=3600.0)
+FAST = ControllerSettings(
+    report_s=0.2, reconcile_s=0.2, unreachable_after_s=2.0, probe_s=1.0, retry_s=0.2, decide_s=3600.0
+)
 AGENT = AgentSettings(report_s=0.2, publish_retry_s=0.5)
 
 

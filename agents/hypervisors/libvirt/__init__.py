@@ -1,1 +1,1 @@
-"""VMs of libvirt (docs/libvirt.md). Only `binding` imports the library."""
+"""VMs of libvirt (docs/reference/libvirt.md). Only `binding` imports the library."""

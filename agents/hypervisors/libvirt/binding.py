@@ -19,18 +19,18 @@ EVENTS_AGAIN_S = 0.1
 
 
 class LibvirtError(Protocol):
-    """What a `libvirtError` tells."""
+    """The details of a `libvirtError`."""
 
     def get_error_code(self) -> int | None:
-        """A number of `codes.Error`; None where libvirt said nothing."""
+        """Return a number of `codes.Error`; None if libvirt gave none."""
         ...
 
     def get_error_domain(self) -> int | None:
-        """The part of libvirt that failed."""
+        """Return the part of libvirt that failed."""
         ...
 
     def get_error_message(self) -> str | None:
-        """For people."""
+        """Return the message for people."""
         ...
 
 
@@ -78,7 +78,7 @@ class Domain(Protocol):
     def isActive(self) -> int: ...
     def isPersistent(self) -> int: ...
     def state(self, flags: int = 0) -> Sequence[int]:
-        """`codes.DomainState` and its reason."""
+        """Return `codes.DomainState` and its reason."""
         ...
 
     def XMLDesc(self, flags: int = 0) -> str: ...
@@ -158,8 +158,8 @@ def check_installed() -> None:
 
 @cache
 def real() -> Module:
-    """The library, with its event loop in a thread of its own for as long as the process lives. Raises InvalidInput
-    where it is not installed."""
+    """Return the library, with its event loop in a separate thread for the life of the process. Raises InvalidInput if
+    it is not installed."""
     check_installed()
     import libvirt
 
@@ -178,4 +178,5 @@ def real() -> Module:
 
 
 def _say_nothing(_context: Any, _error: Any) -> None:
-    """libvirt would print every error to standard error; they are raised, too."""
+    """Suppress libvirt's own error output: libvirt would print every error to standard error, although it also raises
+    them."""

@@ -37,13 +37,13 @@ def check_config(config: AgentConfig) -> None:
 
 
 def from_config(config: AgentConfig, wake: Callable[[], None]) -> LibvirtHypervisor:
-    """The VMs of this node. Raises InvalidInput with what cannot be used."""
+    """Build the hypervisor driver of this node. Raises InvalidInput with everything that cannot be used."""
     return from_module(with_clock(config, base_clock_mhz), wake, binding.real())
 
 
 def with_clock(config: AgentConfig, clock_mhz: Callable[[], float | None]) -> AgentConfig:
-    """With this machine's own clock where none is said: what libvirt tells is the clock of the moment. Not where
-    libvirt is another machine's, or its test driver."""
+    """Fill in this machine's base clock where none is configured, since libvirt reports the momentary clock. Change
+    nothing if libvirt runs on another machine or is its test driver."""
     address = urlsplit(config.hypervisor.uri)
     if config.libvirt.core_mhz is not None or address.netloc or address.scheme.startswith("test"):
         return config
@@ -57,8 +57,8 @@ def from_module(
     reach: Callable[[str], None] = connection.reach,
     retry_s: float = connection.RETRY_S,
 ) -> LibvirtHypervisor:
-    """The same with another module in place of libvirt. `reach` raises Unavailable for URIs where nobody answers;
-    `retry_s` is how long it waits before it connects again."""
+    """Build the same with another module in place of libvirt. `reach` raises Unavailable for URIs where nobody answers;
+    `retry_s` is the wait before it connects again."""
     keys = config.libvirt
     found = _checked(keys)
     name = config.node.name or startup.host_name()
@@ -74,7 +74,7 @@ def from_module(
 
 
 def _checked(keys: LibvirtKeys) -> dict[str, Template]:
-    """The templates. Raises InvalidInput with all that is wrong."""
+    """Return the templates. Raises InvalidInput with every problem found."""
     problems = _wrong(keys)
     try:
         found = templates.read_all(keys.templates)
@@ -86,7 +86,7 @@ def _checked(keys: LibvirtKeys) -> dict[str, Template]:
 
 
 def _wrong(keys: LibvirtKeys) -> list[Problem]:
-    """Of keys that do not go together. Saved images are not disks: their pool may be shared in any case."""
+    """Return the problems of keys that conflict. Saved images are not disks: their pool may be shared in any case."""
     shared = [pool for pool in keys.shared_pools if pool != keys.save_pool or pool == keys.pool]
     if keys.migration.copy_storage is not CopyStorage.ALWAYS or not shared:
         return []
@@ -95,7 +95,7 @@ def _wrong(keys: LibvirtKeys) -> list[Problem]:
 
 
 class _Relay:
-    """Passes what libvirt tells on to the driver, which is made after the link."""
+    """Passes libvirt's notifications on to the driver, which is created after the link."""
 
     def __init__(self) -> None:
         self.target: LibvirtHypervisor | None = None

@@ -39,8 +39,8 @@ class Cpu:
     cgroup: int = 1
 
     def shares(self, cpu_mhz: float) -> int:
-        """The weight of an allotment, proportional to it, so that 1,024 MHz weigh as much as a domain of which nothing
-        is said."""
+        """Return the weight of an allotment, proportional to it: 1,024 MHz weigh as much as a domain without a
+        configured weight."""
         if self.cgroup == 1:
             least, most = SHARES_V1
             return min(most, max(least, round(cpu_mhz)))
@@ -53,30 +53,32 @@ class Cpu:
         return Tuning(SHARES_DEFAULT if self.cgroup == 1 else WEIGHT_DEFAULT)
 
     def worth_mhz(self, shares: int, vcpus: int) -> float:
-        """What a weight (0: none is said) is worth in MHz, at most all that so many vCPUs can use."""
+        """Return the value of a weight (0: none configured) in MHz, at most the capacity that this number of vCPUs can
+        use."""
         default = SHARES_DEFAULT if self.cgroup == 1 else WEIGHT_DEFAULT
         return min((shares or default) * SHARES_DEFAULT / default, vcpus * self.core_mhz)
 
     def quota_us(self, vcpus: int, cap_mhz: float | None) -> int:
-        """What each vCPU may use of `PERIOD_US` (-1: all): period x cap / (core_mhz x vcpus) x core_frac."""
+        """Return the share of `PERIOD_US` that each vCPU may use (-1: all): period x cap / (core_mhz x vcpus) x
+        core_frac."""
         part = 1.0 if cap_mhz is None else min(1.0, cap_mhz / (self.core_mhz * vcpus))
         if part * self.core_frac >= 1.0:
             return -1
         return max(QUOTA_US_MIN, round(PERIOD_US * part * self.core_frac))
 
     def hasty_shares(self, cpu_mhz: float) -> int:
-        """The weight while an operation is under way, which is not to wait for the CPU that its VM is not given: at
-        least that of a whole core."""
+        """Return the weight during an operation: at least that of a whole core. Otherwise the operation would wait for
+        CPU that its VM is not given."""
         return self.shares(max(cpu_mhz, self.core_mhz))
 
     def tuning(self, cpu_mhz: float, cap_mhz: float | None, vcpus: int, hasty: bool = False) -> Tuning:
-        """For a domain's XML; `hasty`: with the weight of one that an operation is under way on."""
+        """Return the CPU tuning for a domain's XML; `hasty`: with the weight during an operation."""
         shares = self.hasty_shares(cpu_mhz) if hasty else self.shares(cpu_mhz)
         return Tuning(shares, PERIOD_US, self.quota_us(vcpus, cap_mhz))
 
 
 def cgroup_version(unified: str = UNIFIED) -> int:
-    """Of this machine."""
+    """Return the cgroup version of this machine."""
     return 2 if Path(unified).exists() else 1
 
 
@@ -124,7 +126,7 @@ def features_of(conn: Connection, errors: type[Exception], save_pool: str) -> Fe
 
 
 def node_of(conn: Connection, errors: type[Exception], name: str, keys: LibvirtKeys, features: Features) -> Node:
-    """The node as it is reported, before its type and reserve are heeded and its abilities are known. Raises
+    """Return the node as reported, before its type and reserve are applied and its abilities are known. Raises
     TransientError."""
     with telling(errors, "ask for the capacity"):
         info = conn.getInfo()
@@ -132,7 +134,7 @@ def node_of(conn: Connection, errors: type[Exception], name: str, keys: LibvirtK
         has = _has(conn, errors, capabilities) if features.migrate else ()
     core_mhz = keys.core_mhz or float(info[3])
     if core_mhz <= 0:
-        raise TransientError("libvirt does not tell the clock of this machine: libvirt.core_mhz is needed")
+        raise TransientError("libvirt does not report this machine's clock rate: set libvirt.core_mhz")
     kinds = {domain.get("type", "") for domain in capabilities.findall("guest/arch/domain")}
     return Node(
         name,
@@ -147,14 +149,14 @@ def node_of(conn: Connection, errors: type[Exception], name: str, keys: LibvirtK
 
 
 def abilities_of(features: Features, has_images: bool) -> tuple[Ability, ...]:
-    """What the inventory declares. Where there are images SAVE is declared also while their pool cannot be used: they
-    hold no memory, which the controller would take what is frozen to do."""
+    """Return the abilities that the inventory declares. With saved images, SAVE is declared even while their pool is
+    unusable: images hold no memory, but without SAVE the controller would assume that suspended VMs do."""
     able = {Ability.SAVE: features.save or has_images, Ability.MIGRATE: features.migrate}
     return tuple(ability for ability, has in able.items() if has)
 
 
 def _has(conn: Connection, errors: type[Exception], capabilities: ET.Element) -> tuple[str, ...]:
-    """What live migrations may need, as `shared.values.migration` has it."""
+    """Return the features that live migrations may need, in the form of `shared.values.migration`."""
     found = {f"machine={one.text}" for one in capabilities.findall("guest/arch/machine")}
     found |= {f"machine={one.get('canonical')}" for one in capabilities.findall("guest/arch//machine[@canonical]")}
     found |= {f"cpu={one.text}" for one in capabilities.findall("host/cpu/model")}
@@ -168,7 +170,7 @@ def _has(conn: Connection, errors: type[Exception], capabilities: ET.Element) ->
 
 
 def card_name(node: str) -> str:
-    """The volume of a node's card."""
+    """Return the volume name of a node's card."""
     return f"trimtab-node-{node}.json"
 
 
@@ -188,7 +190,7 @@ def write_card(conn: Connection, errors: type[Exception], pool: str, card: Card)
 
 
 def read_card(conn: Connection, errors: type[Exception], pool: str, node: str) -> Card | None:
-    """The card of a node by its own libvirt; None where there is none that can be understood. Raises our errors."""
+    """Read the card that a node's libvirt wrote; None if there is none that can be parsed. Raises TrimtabError."""
     try:
         volume = storage.find(conn, errors, pool, card_name(node))
     except Declined:

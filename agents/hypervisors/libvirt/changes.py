@@ -33,10 +33,10 @@ Event = tuple[int, int]
 
 @dataclass(slots=True)
 class ComparedDomains:
-    """What a comparison has brought. `tell`: changes, each with what was known before; `asked`: VMs of which it is to
-    be found out whether another node has them; `ended`: to be noted with the domain; `left`: definitions to be
-    removed; `moved_in`: to be noted as being here; `came`: live without an operation of this agent's, to be put in
-    order: one of an earlier agent may have brought it."""
+    """The result of a comparison. `tell`: changes, each with the previously known state. `asked`: VMs that may be on
+    another node, which has yet to be checked. `ended`: ends to note with the domain. `left`: definitions to remove.
+    `moved_in`: domains to note as present here. `came`: domains that are live without an operation of this agent and
+    need to be put in order; an operation of an earlier agent may have started them."""
 
     tell: list[tuple[GuestChanged, ObservedDomain | None]] = field(default_factory=list)
     asked: list[str] = field(default_factory=list)
@@ -63,11 +63,11 @@ class Changes:
         return {vm: known[vm] for vm in self._missing if vm in known}
 
     def known(self, vm: str) -> ObservedDomain | None:
-        """A domain as it was last compared."""
+        """Return a domain as it was last compared."""
         return (self._known or {}).get(vm)
 
     def happened(self, vm: str, event: int, detail: int) -> None:
-        """An event, in the order of events."""
+        """Record an event; events arrive in order."""
         if event == Lifecycle.STARTED:
             self._events[vm] = deque(maxlen=EVENTS_KEPT)
         if vm not in self._events and len(self._events) >= EVENTFUL_MAX:  # of domains that come and go unread
@@ -75,7 +75,7 @@ class Changes:
         self._events.setdefault(vm, deque(maxlen=EVENTS_KEPT)).append((event, detail))
 
     def settle(self, vm: str, now: ObservedDomain | None) -> None:
-        """An operation of ours has brought this about: it is no change."""
+        """Record the result of Trimtab's own operation, so that it is not reported as a change."""
         self._events.pop(vm, None)
         self._missing.pop(vm, None)
         if self._known is not None:
@@ -87,7 +87,7 @@ class Changes:
                 self._known[vm] = now
 
     def compare(self, found: Mapping[str, ObservedDomain], busy: Collection[str], now_s: float) -> ComparedDomains:
-        """What has changed since the last reading, those apart that are `busy` with an operation of ours."""
+        """Return the changes since the last reading, except for VMs that are `busy` with an operation of Trimtab."""
         result = ComparedDomains()
         if self._known is None:
             self._known = dict(found)
@@ -114,8 +114,8 @@ class Changes:
         return result
 
     def found_at(self, vm: str, node: str) -> None:
-        """The answer to `Found.asked`: the node that has it ("": none that could be asked). One that comes when it is
-        not asked any more must not tell where it is the next time."""
+        """Take in the answer to `ComparedDomains.asked`: the node that has the VM ("": none that could be asked).
+        Ignore an answer that is no longer awaited, so that it does not answer a later question."""
         if vm in self._whereabouts:
             self._whereabouts[vm] = node
 
@@ -125,7 +125,8 @@ class Changes:
         return now is not None and now.state is not None
 
     def _gone(self, before: ObservedDomain, now: ObservedDomain | None, now_s: float, result: ComparedDomains) -> bool:
-        """It lived here and is not here; false while that may yet be explained."""
+        """Handle a VM that lived here and is not here any more; return false while there may still be an
+        explanation."""
         vm = before.facts.name
         stops = [detail for event, detail in self._events.get(vm, ()) if event == Lifecycle.STOPPED]
         if now is not None and now.left:
@@ -152,7 +153,7 @@ class Changes:
         return True
 
     def _seen(self, before: ObservedDomain | None, now: ObservedDomain, result: ComparedDomains) -> None:
-        """It is here; perhaps it was not, or not like this."""
+        """Handle a VM that is here and possibly was not before, or not in this state."""
         if not now.managed:
             return
         if now.left:
@@ -184,7 +185,7 @@ class Changes:
         result: ComparedDomains,
         before: ObservedDomain | None = None,
     ) -> None:
-        """By itself, by a crash, or by somebody's hand."""
+        """Report an end: normal, by a crash, or by hand."""
         change = GuestChange.ENDED if state is VmState.ENDED else GuestChange.VANISHED
         if how in BY_HAND:
             change = GuestChange.STOPPED
@@ -203,7 +204,7 @@ class Changes:
 
 
 def _came_back(before: ObservedDomain, now: ObservedDomain) -> bool:
-    """Whether one lives of which it was told that it had ended: no operation of ours does that."""
+    """Return whether a VM is live whose end was already reported: no operation of Trimtab does that."""
     return before.state in ENDS and now.state in LIVE_STATES and before.generation == now.generation
 
 

@@ -117,7 +117,7 @@ def _resume(action: Action, here: ObservedDomain | None, room: NodeHeadroom) -> 
 
 
 def _present(action: Action, here: ObservedDomain | None) -> Answer | None:
-    """How an action that brings the VM to life is answered where it, or its newer image, is already."""
+    """Return the answer to a start or resume where the VM, or a newer image of it, is already here."""
     if here is None:
         return None
     if here.state is VmState.SUSPENDED:

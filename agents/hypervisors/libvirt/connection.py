@@ -24,29 +24,29 @@ PORTS = {"tcp": 16509, "tls": 16514}
 
 
 class Listener(Protocol):
-    """Who is told what the connection brings; called in libvirt's event thread, or in the connection's."""
+    """Receiver of the connection's notifications; called in libvirt's event thread, or in the connection's."""
 
     def happened(self, vm: str, uuid: str, event: int, detail: int) -> None:
-        """A domain's life has changed."""
+        """Handle a lifecycle change of a domain."""
         ...
 
     def edited(self, uuid: str) -> None:
-        """A domain's metadata have changed."""
+        """Handle a change of a domain's metadata."""
         ...
 
     def connected(self) -> None:
-        """There is a connection anew; what happened before it was not heard of."""
+        """Handle a new connection; events before it were missed."""
         ...
 
     def failed(self, error: BaseException) -> None:
-        """The connection's thread has ended by what nobody has thought of."""
+        """Handle an unexpected error that ended the connection's thread."""
         ...
 
 
 class LibvirtConnection:
-    """Keeps one connection to `uri`; what breaks is made anew every `retry_s`.
+    """Keeps one connection to `uri`; reconnects every `retry_s` after a failure.
 
-    `use` is how libvirt is used: it raises our errors, and Unavailable at once while there is no connection.
+    `use` is the way to call libvirt: it raises TrimtabError, and Unavailable at once while there is no connection.
     """
 
     def __init__(
@@ -71,7 +71,7 @@ class LibvirtConnection:
         self._tried.wait(FIRST_S)
 
     def raw(self) -> Connection:
-        """The connection. Raises Unavailable while there is none."""
+        """Return the connection. Raises Unavailable while there is none."""
         raw = self._raw
         if raw is None:
             raise Unavailable(f"{self.uri}: {self._trouble}", broken=True)
@@ -79,7 +79,8 @@ class LibvirtConnection:
 
     @contextmanager
     def use(self, doing: str) -> Iterator[Connection]:
-        """The connection for some calls, whose errors become ours; Unavailable has `broken` set where it is gone."""
+        """Yield the connection for some calls and map their errors to TrimtabError; Unavailable has `broken` set if the
+        connection is gone."""
         raw = self.raw()
         try:
             with telling(self.module.libvirtError, doing):
@@ -96,7 +97,7 @@ class LibvirtConnection:
         return self._there.wait(limit_s) and self._raw is not None
 
     def close(self) -> None:
-        """Let go of libvirt."""
+        """Close the connection to libvirt."""
         self._closed = True
         self._wanted.set()
         self._thread.join(FIRST_S)
@@ -107,7 +108,7 @@ class LibvirtConnection:
     # --- inside -----------------------------------------------------------------------------------------------------
 
     def _keep(self) -> None:
-        """In the thread of the connection."""
+        """Run the thread of the connection."""
         try:
             self._hold()
         except BaseException as error:  # noqa: BLE001  handed on: the listener raises it where it is seen
@@ -162,7 +163,8 @@ class LibvirtConnection:
         self._listener.edited(domain.UUIDString())
 
     def _on_close(self, conn: Any, reason: int, _opaque: Any) -> None:
-        """Told late, it may be of one that was noticed to be gone already, and there is another one by now."""
+        """Handle a closed connection. The notification may be late: the loss may be known already, and there may be a
+        new connection."""
         self._lost(conn, f"libvirt has closed the connection ({reason})", drop=False)
 
     def _lives(self, raw: Connection) -> bool:

@@ -65,7 +65,7 @@ class _NoDoctype(ET.TreeBuilder):
 
 
 def parse(text: str) -> ET.Element:
-    """The root of an XML text. Raises ValueError for what is no XML, or has a document type."""
+    """Return the root of an XML text. Raises ValueError if it is not XML, or has a document type."""
     if "<!DOCTYPE" in text or "<!ENTITY" in text:
         raise ValueError("it has a document type, which is not allowed")
     try:
@@ -75,8 +75,8 @@ def parse(text: str) -> ET.Element:
 
 
 def facts_of(text: str, host_cpu: str = "", is_local: IsLocal = every_disk) -> Facts:
-    """What is needed of a domain's XML; `host_cpu`: the model of the host's CPU ("": not known); `is_local`: whether a
-    disk lies on this node alone. Raises ValueError where it is none."""
+    """Return the required facts of a domain's XML; `host_cpu`: the model of the host's CPU ("": unknown); `is_local`:
+    whether a disk lies on this node alone. Raises ValueError if it is not a domain."""
     root = parse(text)
     meta = metadata.read(root.find(f"metadata/{metadata.TAG}"))
     return Facts(
@@ -106,14 +106,14 @@ def without_meta(text: str) -> str:
 
 
 def has_empty_metadata(text: str) -> bool:
-    """Whether a definition has a `<metadata>` with nothing in it. Raises ValueError where it is no XML."""
+    """Return whether a definition has an empty `<metadata>`. Raises ValueError if it is not XML."""
     holder = parse(text).find("metadata")
     return holder is not None and len(holder) == 0
 
 
 def digest(text: str) -> str:
-    """Return what names a definition, whatever our metadata say: 16 hexadecimal digits. Raises ValueError where it is
-    no XML."""
+    """Return the identity of a definition without Trimtab's metadata: 16 hexadecimal digits. Raises ValueError if it is
+    not XML."""
     root = parse(without_meta(text))
     for element in root.iter():  # what is between elements is for people
         element.text, element.tail = (element.text or "").strip(), None
@@ -152,7 +152,7 @@ def tuning_of(text: str) -> Tuning | None:
 
 
 def text_of(root: ET.Element) -> str:
-    """The XML of an element."""
+    """Return the XML of an element."""
     return ET.tostring(root, encoding="unicode")
 
 
@@ -189,7 +189,7 @@ def set_tuning(root: ET.Element, tuning: Tuning) -> None:
 
 
 def set_partition(root: ET.Element, partition: str) -> None:
-    """The cgroup partition ("": libvirt's own)."""
+    """Set the cgroup partition ("": libvirt's own)."""
     holder = root.find("resource")
     if holder is not None:
         _drop(holder, "partition")
@@ -202,7 +202,7 @@ def set_partition(root: ET.Element, partition: str) -> None:
 
 
 def set_disk_format(root: ET.Element, path: str, kind: str) -> None:
-    """The disks that lie at `path` are of this format."""
+    """Set the format of the disks that lie at `path`."""
     for disk in root.findall("devices/disk"):
         source = disk.find("source")
         if source is not None and path in (source.get("file"), source.get("dev")):
@@ -225,7 +225,7 @@ def move_disk(root: ET.Element, old: str, new: str) -> None:
 
 
 def is_there(root: ET.Element, path: str) -> bool:
-    """Whether a text or attribute of an element below `root` has `path` in it."""
+    """Return whether a text or attribute of an element below `root` contains `path`."""
     return any(path in (e.text or "") or any(path in value for value in e.attrib.values()) for e in root.iter())
 
 
@@ -239,8 +239,8 @@ def _disks(root: ET.Element) -> Iterator[Disk]:
 
 
 def _needs(root: ET.Element, meta: Meta | None, host_cpu: str, is_local: IsLocal) -> tuple[str, ...]:
-    """What has the CPU of its host needs another host with the same; whether one will do for a model that is named
-    libvirt finds out: it may be to be had on many."""
+    """Return the features that a domain needs on another host. A domain with its host's CPU needs a host with the same
+    CPU. For a named CPU model, libvirt checks the host: many may offer it."""
     found: set[str] = set()
     cpu = root.find("cpu")
     if cpu is not None and cpu.get("mode") in _OF_HOST and host_cpu:

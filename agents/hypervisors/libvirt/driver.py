@@ -9,16 +9,16 @@ from dataclasses import replace
 from functools import partial
 
 from agents.hypervisors.answers import Answer
-from agents.hypervisors.libvirt import capacity, local_disks, order, saved_images, under_way
+from agents.hypervisors.libvirt import capacity, in_progress, local_disks, order, saved_images
 from agents.hypervisors.libvirt.capacity import Card
 from agents.hypervisors.libvirt.changes import ENDS, Changes, ComparedDomains
 from agents.hypervisors.libvirt.checks import NodeHeadroom, check, fits
 from agents.hypervisors.libvirt.errors import Unavailable, outcome_of, transient
+from agents.hypervisors.libvirt.in_progress import FORGETTING, UnderWay
 from agents.hypervisors.libvirt.migration import Migration
 from agents.hypervisors.libvirt.operations import NO_META, Label, Pause, SetCpu, Start, Stop, Work, released
 from agents.hypervisors.libvirt.site import Answered, GivenUp, Site, Task, status_of
 from agents.hypervisors.libvirt.statistics import ObservedDomain
-from agents.hypervisors.libvirt.under_way import FORGETTING, UnderWay
 from agents.hypervisors.workers import Workers
 from shared.base.clock import SystemClock
 from shared.base.errors import InvalidValue, TransientError, TrimtabError
@@ -42,8 +42,9 @@ Nothing = Callable[[], None]
 
 
 class LibvirtHypervisor:
-    """See `shared.ports.agent.Hypervisor`. What the node has of VMs is what libvirt says, with metadata that are kept
-    with each domain: an agent that comes anew finds all of it. `wake` is called when `poll` has something."""
+    """The libvirt driver; see `shared.ports.agent.Hypervisor`. What libvirt reports, with the metadata kept with each
+    domain, is the only record of the node's VMs: a restarted agent finds all of it. `wake` is called when `poll` has
+    something."""
 
     def __init__(self, site: Site, wake: Nothing, core_mhz_factor: float = 1.0) -> None:
         self._site, self._wake, self._core_mhz_factor = site, wake, core_mhz_factor
@@ -77,14 +78,15 @@ class LibvirtHypervisor:
     # --- the port ---------------------------------------------------------------------------------------------------
 
     def inventory(self) -> Node:
-        """What libvirt says of the machine, or the configuration. Raises TransientError until it was asked once."""
+        """Return the machine as libvirt or the configuration describes it. Raises TransientError until libvirt was
+        queried once."""
         if self._node is None:
             transient(self._meet)
         assert self._node is not None
         return self._node
 
     def vms(self, now_s: float) -> tuple[VmStatus, ...]:  # noqa: ARG002  the port has it for virtual time
-        """Every domain and every saved image; what has happened to one shows when `poll` has told it."""
+        """Return every domain and every saved image; a change becomes visible once `poll` has reported it."""
         with self._lock:
             forgotten = {vm for vm, one in self._under.items() if one.busy == FORGETTING}
         found = transient(self._look)
@@ -93,11 +95,11 @@ class LibvirtHypervisor:
             forgotten |= {vm for vm, one in self._under.items() if one.busy == FORGETTING}
             shown = found | self._changes.missing
             shown |= {vm: kept for vm, kept in self._pending.items() if kept is not None}
-        rows = [under_way.status_while(seen, under.get(vm)) for vm, seen in shown.items() if vm not in forgotten]
+        rows = [in_progress.status_while(seen, under.get(vm)) for vm, seen in shown.items() if vm not in forgotten]
         rows += [
             row
             for vm, one in under.items()
-            if under_way.comes(one, shown.get(vm)) and (row := under_way.coming(one.action))
+            if in_progress.comes(one, shown.get(vm)) and (row := in_progress.coming(one.action))
         ]
         return tuple(rows)
 
@@ -107,15 +109,15 @@ class LibvirtHypervisor:
             if action.vm in self._under:
                 known = self._changes.known(action.vm)
                 under = self._under[action.vm]
-                status = under_way.coming(under.action) if known is None else under_way.status_while(known, under)
-                self._tell(Operated(action.id, Outcome.BUSY, status, None, "another operation on it is under way"))
+                status = in_progress.coming(under.action) if known is None else in_progress.status_while(known, under)
+                self._tell(Operated(action.id, Outcome.BUSY, status, None, "another operation on it is in progress"))
                 return
             one = UnderWay(action, action.kind.value)
             self._under[action.vm] = one
         self._checker.do(lambda: self._guarded(lambda: self._check(action, one)))
 
     def abort(self, vm: str, now_s: float) -> None:  # noqa: ARG002
-        """Give up the operation under way on a VM."""
+        """Abort the operation in progress on a VM."""
         with self._lock:
             one = self._under.get(vm)
             if one is None or one.action is None:
@@ -134,7 +136,7 @@ class LibvirtHypervisor:
         self._workers.do(lambda: self._guarded(lambda: self._forget(vm, one)))
 
     def poll(self, now_s: float) -> tuple[Operated | GuestChanged, ...]:  # noqa: ARG002
-        """What has happened and was not returned before. Raises what one of the driver's threads has ended by."""
+        """Return the events that were not returned before. Raises the error that ended one of the driver's threads."""
         if self._failure is not None:
             raise self._failure
         with self._lock:
@@ -143,12 +145,12 @@ class LibvirtHypervisor:
         return tuple(told)
 
     def next_due_s(self) -> float | None:
-        """Not known: `wake` is called."""
+        """Return None, since the time is unknown: `wake` is called."""
         return None
 
     def close(self) -> None:
-        """Let go of libvirt; VMs run on, and what waits for libvirt is not answered. At most `CLOSE_S`: a call that
-        libvirt never answers may keep a thread."""
+        """Close the driver; VMs run on, and requests that wait for libvirt are not answered. Takes at most `CLOSE_S`: a
+        call that libvirt never answers may keep a thread."""
         self._closed = True
         self._look_now.set()
         if self._watcher.is_alive():
@@ -184,7 +186,8 @@ class LibvirtHypervisor:
     # --- operations -------------------------------------------------------------------------------------------------
 
     def _check(self, action: Action, one: UnderWay) -> None:
-        """In the thread for checks, one after the other: what one has taken, the next one sees."""
+        """Check an action in the thread for checks, one after the other: each check sees what the previous ones have
+        taken."""
         try:
             self._wait_for_small(action.vm)
             one.task.stop()
@@ -194,7 +197,7 @@ class LibvirtHypervisor:
                 answer = check(action, here, room)
                 if answer is None:
                     work = self._work(action, one, here)
-                    one.task.held_mib, one.checked = under_way.wanted_mib(action, here), True
+                    one.task.held_mib, one.checked = in_progress.wanted_mib(action, here), True
             if answer is not None:
                 self._answer(action, *answer)
                 return
@@ -210,14 +213,14 @@ class LibvirtHypervisor:
         self._workers.do(lambda: self._guarded(lambda: self._carry_out(action, one.task, work)))
 
     def _room(self, vm: str) -> tuple[dict[str, ObservedDomain], NodeHeadroom]:
-        """What is there, and the room for a VM; `_taking` is held until it is taken. What is under way is read first:
-        what ends before libvirt has answered would else be in neither."""
+        """Return the domains found and the headroom for a VM; `_taking` is held until it is taken. Operations in
+        progress are read first: one that ends before libvirt has answered would otherwise be in neither."""
         node = self.inventory()
         with self._lock:
             taken = {name: one.task.held_mib for name, one in self._under.items() if name != vm}
         found = self._look()
         features, core_mhz = self._site.features, self._site.cpu.core_mhz
-        free_mib = node.memory_mib - under_way.held_mib(found, taken)
+        free_mib = node.memory_mib - in_progress.held_mib(found, taken)
         return found, NodeHeadroom(node.name, free_mib, core_mhz, features.save, features.migrate)
 
     def _work(self, action: Action, one: UnderWay, here: ObservedDomain | None) -> Work:
@@ -260,7 +263,8 @@ class LibvirtHypervisor:
         self._answer(action, outcome, detail, final)
 
     def _judged(self, action: Action, task: Task, work: Work, error: TrimtabError | GivenUp) -> tuple[Outcome, str]:
-        """How an operation ended that did not say so: by what is there now; what is not as it should be is undone."""
+        """Return how an operation ended that did not report it, judged by the current state; undo it if the state is
+        not as required."""
         task.cancel = None
         given_up = task.given_up.is_set()
         detail = "aborted" if given_up else str(error)
@@ -298,7 +302,7 @@ class LibvirtHypervisor:
         return False
 
     def _answer(self, action: Action, outcome: Outcome, detail: str = "", final: VmStatus | None = None) -> None:
-        """The VM's status is part of the answer: without libvirt there is none, and the answer waits."""
+        """Queue the answer with the VM's status. Without libvirt there is no status, and the answer waits."""
         now: ObservedDomain | None = None
         while not self._closed:
             try:
@@ -311,14 +315,14 @@ class LibvirtHypervisor:
         definition = self._definition(action, now) if outcome is Outcome.OK else ""
         with self._lock:
             if outcome is Outcome.OK:
-                self._changes.settle(action.vm, under_way.as_left_by(action, now))
+                self._changes.settle(action.vm, in_progress.as_left_by(action, now))
             self._under.pop(action.vm, None)
             self._settled.add(action.vm)
             self._tell(Operated(action.id, outcome, status_of(now), final, detail, definition))
         self._look_now.set()
 
     def _definition(self, action: Action, now: ObservedDomain | None) -> str:
-        """What is kept of an adopted VM should its node be lost; "" where it cannot be read now."""
+        """Return the definition to keep of an adopted VM in case its node is lost; "" if it cannot be read now."""
         if action.kind is not ActionKind.ADOPT or now is None or not now.adopted:
             return ""
         try:
@@ -357,7 +361,7 @@ class LibvirtHypervisor:
     # --- readings ---------------------------------------------------------------------------------------------------
 
     def _look(self) -> dict[str, ObservedDomain]:
-        """Read all domains, and tell what has changed by itself. Raises Unavailable."""
+        """Read all domains, and report changes that no operation caused. Raises Unavailable."""
         with self._looking:
             with self._lock:
                 busy = set(self._under)
@@ -420,7 +424,7 @@ class LibvirtHypervisor:
         return True
 
     def _wait_for_small(self, vm: str) -> bool:
-        """Whether there was something small to wait for."""
+        """Wait for a small operation on the VM; return whether there was one."""
         with self._lock:
             over = self._small.get(vm)
         if over is not None:
@@ -428,7 +432,7 @@ class LibvirtHypervisor:
         return over is not None
 
     def _watch(self) -> None:
-        """In the thread of that name."""
+        """Run the thread that watches the domains."""
         while not self._closed:
             self._look_now.wait(MISSING_LOOK_S if self._changes.missing else LOOK_S)
             self._look_now.clear()
@@ -443,7 +447,8 @@ class LibvirtHypervisor:
                 self._log.warning("the node cannot be read", error=str(error))
 
     def _meet(self) -> None:
-        """After a connection was made: what this libvirt is, who we are, and what an earlier agent has left undone."""
+        """Read this libvirt's features after a connection, write this node's card, and put in order what an earlier
+        agent left unfinished."""
         with self._meeting:
             if self._fresh:
                 self._ask_anew()
@@ -485,7 +490,7 @@ class LibvirtHypervisor:
         self._wake()
 
     def _guarded(self, task: Nothing) -> None:
-        """In a thread of the driver: what nobody has thought of is not lost with it."""
+        """Run a task in a thread of the driver; an unexpected error is not lost with the thread."""
         try:
             task()
         except BaseException as error:  # noqa: BLE001  handed on: `poll` raises it

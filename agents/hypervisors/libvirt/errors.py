@@ -135,7 +135,7 @@ _MEANING = {error: meaning for meaning, errors in _MEANINGS.items() for error in
 
 
 def meaning_of(number: int, text: str = "") -> Meaning:
-    """What an error number means, known or not; the text tells where memory ran out."""
+    """Return the meaning of an error number, known or not; the text shows whether memory ran out."""
     if any(words in text.lower() for words in _NO_MEMORY):
         return Meaning.MEMORY
     try:
@@ -145,7 +145,7 @@ def meaning_of(number: int, text: str = "") -> Meaning:
 
 
 def mapped(error: Exception, doing: str) -> TrimtabError:
-    """One of our errors for one of libvirt's; `doing` says what failed. Without a number it is transient."""
+    """Map a libvirt error to a TrimtabError; `doing` says what failed. Without a number it is transient."""
     number, said = _number(error), _text(error)
     text = f"{doing}: {said}"
     meaning = meaning_of(number, said) if number is not None else Meaning.AGAIN
@@ -172,7 +172,7 @@ def telling(kind: type[Exception], doing: str) -> Iterator[None]:
 
 
 def outcome_of(error: TrimtabError, begun: bool) -> Outcome:
-    """How an operation is answered that ended by an error: REFUSED and NO_SUCH_VM where it changed nothing."""
+    """Return the outcome of an operation that ended with an error: REFUSED and NO_SUCH_VM if it changed nothing."""
     if isinstance(error, NoMemory):
         return Outcome.NO_ROOM
     if isinstance(error, PermanentError) and not begun:
@@ -192,7 +192,8 @@ def _text(error: Exception) -> str:
 
 
 def transient(read: Callable[[], Reading]) -> Reading:
-    """A reading that libvirt refuses now is one that may work later: the port knows no other."""
+    """Convert libvirt's refusal of a reading to a transient error: it may work later, and the port has no other
+    error."""
     try:
         return read()
     except TransientError:

@@ -1,9 +1,9 @@
-"""Local disks of a VM, and what is left on a node of one that lives on another node.
+"""Local disks of a VM, and what a VM that lives on another node has left on this one.
 
-A disk is local where its file is in no shared pool. A migration that copies local disks leaves the definition here,
-marked with where it goes and which disks are copied (`Meta.lent`, `Meta.copied`). Only when the VM is seen alive there
-do the copies here go, and then the definition: whoever dies in between, the mark says what is still to be done, and a
-disk that has become stale is never the only one that a definition names.
+A disk is local if its file is in no shared pool. A migration that copies local disks leaves the definition here, marked
+with its target and with the copied disks (`Meta.lent`, `Meta.copied`). The disks here are removed only when the VM is
+seen alive on the target, and the definition after them. If a process dies in between, the mark records what is left to
+do, and no definition names a stale disk only.
 """
 
 from __future__ import annotations
@@ -107,8 +107,8 @@ def leave(site: Site, seen: ObservedDomain, there: Connection) -> None:
 
 
 def _hand_over(site: Site, seen: ObservedDomain, there: Connection) -> None:
-    """Define it there word for word: libvirt has sent it without the controllers that it adds by itself, and has put
-    them elsewhere. What somebody has edited there meanwhile stays."""
+    """Define the VM on the target word for word: libvirt has sent it without the controllers that it adds
+    automatically, and has placed them elsewhere. Edits made there meanwhile stay."""
     vm, mine = seen.facts.name, site.inactive_xml(seen.facts.name)
     arrived = Reader(site.errors, site.cpu).read_one(there, vm)
     if arrived is None or arrived.meta is None:
@@ -174,7 +174,7 @@ def changed_disk(site: Site, conn: Connection, seen: ObservedDomain) -> str:
 
 
 def _stamp(site: Site, volume: Volume | None) -> str:
-    """When a volume was last changed, and its size ("": there is none, or its pool does not tell)."""
+    """Return a volume's last change and its size ("": there is no volume, or its pool does not report it)."""
     if volume is None:
         return ""
     with telling(site.errors, "look at a volume"):
@@ -184,5 +184,5 @@ def _stamp(site: Site, volume: Volume | None) -> str:
 
 
 def _changed_at(stamp: str) -> Decimal:
-    """The time in a stamp, in s since 1970 (0: none)."""
+    """Return the time in a stamp, in s since 1970 (0: none)."""
     return Decimal(stamp.partition(":")[0] or 0)

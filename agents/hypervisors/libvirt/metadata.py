@@ -1,4 +1,4 @@
-"""What the driver keeps with each domain, in its own metadata: what an agent that comes anew must know of it."""
+"""What the driver keeps in each domain's metadata, which a restarted agent needs to know."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ ET.register_namespace(PREFIX, URI)
 class Meta:
     """The element `trimtab:vm` of a domain.
 
-    `managed` is false for one that was released. `begun`: it has come to life; one that has not is what an interrupted
-    start left. `node`: where Trimtab put it. `pool`, `volume`: its own disk, removed with it ("": none). `saved`: the
-    volume of its saved image, while it is suspended ("": it is not); `done`: the image that it was resumed from, should
-    it still be there. `lent`: the node that goes on with its disk, which then is not removed here. `over`: how it ended
-    ("": it has not, as far as was noted); `kept`: somebody saved it by hand, so that it is let go instead of being
-    removed. `disks`: the generation of its local disks, see `shared.values.actions.Action`. `copied`: the names in the
-    guest of the disks that are copied to `lent`, comma-separated: their files here are of no more use once it lives
-    there. `autostart`: it is to start with its host, which is set where it lives; while it moves, nowhere. `stamps`:
-    how its disks were when its memory was saved, see `moved.stamps`.
+    `managed` is false for a VM that was released. `begun`: it has come to life; a VM that has not is left from an
+    interrupted start. `node`: where Trimtab put it. `pool`, `volume`: its own disk, removed with it ("": none).
+    `saved`: the volume of its saved image, while it is suspended ("": it is not); `done`: the image that it was resumed
+    from, if it is still there. `lent`: the node that continues to use its disk, which is then not removed here. `over`:
+    how it ended ("": no end was noted); `kept`: somebody saved it by hand, so it is released instead of removed.
+    `disks`: the generation of its local disks, see `shared.values.actions.Action`. `copied`: the names in the guest of
+    the disks that are copied to `lent`, comma-separated; their files here are obsolete once it lives there.
+    `autostart`: it starts with its host. Autostart is set where it lives, and nowhere while it moves. `stamps`: how its
+    disks were when its memory was saved, see `moved.stamps`.
     """
 
     generation: int = 0
@@ -58,14 +58,14 @@ class Meta:
 
     @classmethod
     def of(cls, spec: VmSpec, generation: int, node: str, address: str, pool: str, volume: str) -> Meta:
-        """That of a VM that is about to be started."""
+        """Return the metadata of a VM that is about to be started."""
         cpu = {"cpu_mhz": spec.cpu_mhz, "cap_mhz": spec.cap_mhz}
         own = {"template": spec.template, "address": address, "node": node, "pool": pool, "volume": volume}
         return cls(generation, spec.attempt, **cpu, **own, begun=False)  # type: ignore[arg-type]
 
 
 def element_of(meta: Meta) -> ET.Element:
-    """The element for a domain's `<metadata>`; what is as it is by default is left out."""
+    """Return the element for a domain's `<metadata>`; defaults are left out."""
     element = ET.Element(TAG)
     plain = Meta()
     for field in fields(Meta):
@@ -76,14 +76,14 @@ def element_of(meta: Meta) -> ET.Element:
 
 
 def text_of(meta: Meta) -> str:
-    """The element as libvirt's call for metadata wants it: without the prefix, which it adds."""
+    """Return the element as libvirt's call for metadata requires it: without the prefix, which libvirt adds."""
     element = element_of(meta)
     element.tag = "vm"
     return ET.tostring(element, encoding="unicode")
 
 
 def read(element: ET.Element | None) -> Meta | None:
-    """The metadata of a domain from its element `trimtab:vm`; None where there is none or it cannot be understood."""
+    """Read the metadata of a domain from its element `trimtab:vm`; None if it is absent or cannot be parsed."""
     if element is None:
         return None
     values: dict[str, object] = {}
@@ -98,7 +98,7 @@ def read(element: ET.Element | None) -> Meta | None:
 
 
 def over_state(meta: Meta) -> VmState | None:
-    """How the VM ended, as far as that was noted."""
+    """Return how the VM ended, as far as that was noted."""
     return VmState(meta.over) if meta.over in (VmState.ENDED, VmState.CRASHED) else None
 
 

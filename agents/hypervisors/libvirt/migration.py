@@ -91,8 +91,8 @@ class Migration(Basic):
         return bool(self.meta.volume) and disk.source.rpartition("/")[2] == self.meta.volume
 
     def _mark(self) -> None:
-        """Before anything is made there. Whoever dies from here on: what is left here must not start with its host, and
-        knows where the VM goes and what is made for it there."""
+        """Mark the definition before anything is made on the target. If a process dies from here on, what is left here
+        must not start with its host, and must name the target and what is made there."""
         self._autostarts = self.site.autostarts(self.vm)
         self._lent = True
         to, names = self.action.to_node, ",".join(self._names)
@@ -100,8 +100,8 @@ class Migration(Basic):
         self.site.set_meta(self.vm, meta, config_only=True)
 
     def undo(self) -> None:
-        """libvirt lets it run on here; what was made for it there is removed. Where the answer was lost libvirt still
-        moves it, and is to stop. Of one that somebody else has removed or moved there is nothing here to make good."""
+        """Remove what was made on the target; libvirt keeps the VM running here. If the answer was lost, libvirt still
+        moves the VM and has to stop. If somebody else has removed or moved the VM, there is nothing to undo here."""
         now = self.site.see(self.vm)
         here = now is not None and self.before is not None and now.facts.uuid == self.here.facts.uuid
         if here and self._went:
@@ -116,7 +116,8 @@ class Migration(Basic):
             self.site.set_meta(self.vm, self.meta)
 
     def holds(self, now: ObservedDomain | None) -> bool:
-        """It is gone here, and is there, as far as that can be asked: once where this has not sent it."""
+        """Return whether the VM is gone here and live on the target, as far as the target can be asked. Ask only once
+        if this migration has not sent it."""
         if self.before is None or (now is not None and now.state in LIVE_STATES):
             return False
         for left in reversed(range(ASKED_TIMES if self._went else 1)):
@@ -134,7 +135,7 @@ class Migration(Basic):
         return now is not None and now.left
 
     def tidy(self) -> None:
-        """The disks that were copied and the definition; the weight there."""
+        """Remove the copied disks and the definition here; set the weight on the target."""
         with self.site.peer(self.action.to_node) as there:
             now, arrived = self.site.see(self.vm), self._seen_at(there)
             gone = now is not None and now.state not in LIVE_STATES
@@ -143,7 +144,7 @@ class Migration(Basic):
             self._calm(there)
 
     def final(self) -> VmStatus | None:
-        """As it was last read here."""
+        """Return the status as last read here."""
         return None if self.before is None else self.site.latest(self.vm, self.here).status()
 
     # --- before it goes ---------------------------------------------------------------------------------------------
@@ -168,7 +169,7 @@ class Migration(Basic):
                 raise Answered(Outcome.OK)
             raise Answered(Outcome.NO_SUCH_VM)
         if seen is not None and seen.state is VmState.INCOMING:
-            raise Answered(Outcome.BUSY, f"another operation on it is under way on {to}")
+            raise Answered(Outcome.BUSY, f"another operation on it is in progress on {to}")
         if seen is not None and not _gives_way(seen, self.here.generation):
             raise Answered(Outcome.ALREADY_THERE, f"{to} has it")
         if self.here.meta is not None and self.here.meta.disks < action.disks:
@@ -179,7 +180,7 @@ class Migration(Basic):
             raise Answered(*answer)
 
     def _clear(self, there: Connection, target: Target) -> None:
-        """What is left there of an earlier life gives way, and of an earlier stay the copies of its disks, too."""
+        """Remove what an earlier generation left on the target, and the disk copies of an earlier stay."""
         old = target.there.get(self.vm)
         if old is None:
             return
@@ -261,7 +262,7 @@ class Migration(Basic):
         return found
 
     def _edited(self, text: str, card: Card, after: Meta, hasty: bool = False) -> str:
-        """The domain as it is to be over there."""
+        """Return the domain as it will be on the target."""
         keys = replace(self.site.keys, partition=card.partition)
         site = replace(self.site, node=card.node, keys=keys, cpu=card.cpu)
         return saved_images.edited(site, text, after, self.here, self._moved, hasty)
@@ -273,7 +274,7 @@ class Migration(Basic):
         return replace(self.meta, node=card.node, lent="", copied="", **own)  # type: ignore[arg-type]
 
     def _limit(self) -> None:
-        """In a thread of its own."""
+        """Cancel a late migration, in a separate thread."""
         self._late.set()
         with suppress(TrimtabError):
             self._cancel()
@@ -296,7 +297,7 @@ class Migration(Basic):
 
 
 def _gives_way(seen: ObservedDomain, generation: int) -> bool:
-    """Whether what is on the target is of an earlier life, or nothing."""
+    """Return whether what the target has is of an earlier generation, or nothing."""
     if not seen.managed:
         return False
     if seen.state is None:

@@ -26,7 +26,7 @@ NO_META = Meta(managed=False)
 
 
 class Work(Protocol):
-    """One operation. `again`: where the connection was lost in it, it is done anew instead of being taken back."""
+    """One operation. `again`: after a lost connection it is repeated instead of undone."""
 
     again: bool
 
@@ -35,11 +35,11 @@ class Work(Protocol):
         ...
 
     def undo(self) -> None:
-        """Make the VM as it was, whatever was reached; raises our errors."""
+        """Restore the VM's previous state, independent of how far the operation got. Raises TrimtabError."""
         ...
 
     def holds(self, now: ObservedDomain | None) -> bool:
-        """Whether what is there is what it was for."""
+        """Return whether the current state is the intended one."""
         ...
 
     def tidy(self) -> None:
@@ -47,7 +47,7 @@ class Work(Protocol):
         ...
 
     def final(self) -> VmStatus | None:
-        """The last counters where the VM stopped executing here."""
+        """Return the last counters if the VM stopped executing here."""
         ...
 
 
@@ -77,10 +77,10 @@ class Basic:
         return self.here.meta or NO_META
 
     def tidy(self) -> None:
-        """Nothing is left."""
+        """Do nothing, since nothing is left over."""
 
     def final(self) -> VmStatus | None:
-        """It goes on."""
+        """Return None, since the VM keeps running."""
         return None
 
 
@@ -115,7 +115,7 @@ class Start(Basic):
         self._noted = True
 
     def undo(self) -> None:
-        """Nothing of it stays."""
+        """Remove everything that the start has made."""
         now = self.site.see(self.vm)
         if now is not None:
             if not now.managed or now.generation != self.action.generation:
@@ -125,16 +125,16 @@ class Start(Basic):
         self.site.remove_volumes(self._meta())
 
     def holds(self, now: ObservedDomain | None) -> bool:
-        """It lives, as asked."""
+        """Return whether the VM is live as requested."""
         return lives(now, self.action)
 
     def tidy(self) -> None:
-        """It has begun, should that not have been noted."""
+        """Note that the VM has come to life, if that was not noted."""
         if not self._noted:
             self._note()
 
     def _note(self) -> None:
-        """It lives: with its own weight, and the definition says so."""
+        """Set the VM's own weight, and note in the definition that it has come to life."""
         self.site.set_cpu(self.vm, self.spec.vcpus, self._meta())
         self.site.set_meta(self.vm, replace(self._meta(), begun=True))
 
@@ -186,20 +186,20 @@ class Stop(Basic):
             self.site.remove(now)
 
     def undo(self) -> None:
-        """What was asked of a guest cannot be taken back."""
+        """Do nothing, since a request to a guest cannot be undone."""
 
     def holds(self, now: ObservedDomain | None) -> bool:
-        """It is gone, or shut off where it was adopted."""
+        """Return whether the VM is gone, or shut off if it was adopted."""
         if now is None or now.facts.uuid != self.here.facts.uuid:
             return True
         return now.adopted and now.state not in LIVE_STATES
 
     def tidy(self) -> None:
-        """Its disk."""
+        """Remove the VM's disk."""
         self.site.remove_volumes(self.meta)
 
     def final(self) -> VmStatus | None:
-        """As it was last read."""
+        """Return the status as last read."""
         last = self.site.latest(self.vm, self.here)
         state = VmState.ENDED if self.here.state in LIVE_STATES else self.here.state
         return last.status(state=state)
@@ -228,17 +228,17 @@ class Pause(Basic):
     """PAUSE and UNPAUSE."""
 
     def do(self) -> None:
-        """One call."""
+        """Pause or unpause the VM in one call."""
         self.task.stop()
         self.site.set_state(self.vm, self._wanted is VmState.RUNNING)
         self.task.stop()
 
     def undo(self) -> None:
-        """The other call."""
+        """Make the opposite call."""
         self.site.set_state(self.vm, self.here.state is VmState.RUNNING)
 
     def holds(self, now: ObservedDomain | None) -> bool:
-        """It is in that state."""
+        """Return whether the VM is in the requested state."""
         return now is not None and now.state is self._wanted and now.generation == self.here.generation
 
     @property
@@ -250,16 +250,16 @@ class SetCpu(Basic):
     """SET_CPU."""
 
     def do(self) -> None:
-        """The weight first, then what is known of it."""
+        """Set the weight first, then the recorded allotment."""
         self.task.stop()
         self._set(self.action.cpu_mhz, self.action.cap_mhz)
 
     def undo(self) -> None:
-        """As it was."""
+        """Restore the previous allotment."""
         self._set(self.meta.cpu_mhz, self.meta.cap_mhz)
 
     def holds(self, now: ObservedDomain | None) -> bool:
-        """It is known with that allotment."""
+        """Return whether that allotment is recorded."""
         meta = now.meta if now is not None else None
         return meta is not None and (meta.cpu_mhz, meta.cap_mhz) == (self.action.cpu_mhz, self.action.cap_mhz)
 
@@ -274,7 +274,7 @@ class Label(Basic):
     runs is that of its definition again."""
 
     def do(self) -> None:
-        """One call, or what leaves no trace of us."""
+        """Set the metadata, or remove every trace of Trimtab."""
         self.task.stop()
         if self._lets_go:
             self.site.reset_cpu(self.vm)
@@ -283,7 +283,7 @@ class Label(Basic):
             self.site.set_meta(self.vm, self._after)
 
     def undo(self) -> None:
-        """As it was."""
+        """Restore the previous metadata."""
         if self.here.meta is None:
             self.site.clear_meta(self.vm)
             return
@@ -292,7 +292,7 @@ class Label(Basic):
             self.site.set_cpu(self.vm, self.here.facts.vcpus, self.meta)
 
     def holds(self, now: ObservedDomain | None) -> bool:
-        """It is labelled so."""
+        """Return whether the VM has the requested metadata."""
         if now is None:
             return False
         return now.meta is None if self._lets_go else now.meta == self._after
@@ -315,25 +315,26 @@ class Label(Basic):
 
 
 def released(meta: Meta) -> Meta:
-    """The metadata of one that is ours no more: what was made for it is still known, should it be adopted again."""
+    """Return the metadata of a released VM: what was made for it is still known, in case it is adopted again."""
     return replace(meta, managed=False, generation=0, attempt=0)
 
 
 def lives(now: ObservedDomain | None, action: Action) -> bool:
-    """Whether the VM was brought to life as the action asks."""
+    """Return whether the VM was brought to life as the action asks."""
     if now is None or not now.managed or now.generation != action.generation or now.state not in BROUGHT_TO_LIFE:
         return False
     return now.state is not (VmState.RUNNING if action.paused else VmState.PAUSED)
 
 
 def disk_name(vm: str, generation: int) -> str:
-    """The volume of a VM's own disk: of this life, so that what another one has left is not taken for it."""
+    """Return the volume name of a VM's own disk. It includes the generation: a leftover of another generation is not
+    mistaken for it."""
     return f"{vm}.g{generation}"
 
 
 def clear(site: Site, old: ObservedDomain | None) -> None:
-    """Remove a definition that gives way, and what was made for it: what an interrupted start or a migration has left,
-    or an image. The definition last: it says what else there is, should this be interrupted."""
+    """Remove an obsolete definition, and what was made for it: what an interrupted start or a migration has left, or an
+    image. Remove the definition last: it names the rest, in case this is interrupted."""
     if old is None:
         return
     if old.state not in (None, VmState.SUSPENDED):

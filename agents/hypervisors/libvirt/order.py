@@ -20,7 +20,7 @@ SAVED_BY_HAND = frozenset({"saved by somebody"})
 
 
 def needs_order(seen: ObservedDomain) -> bool:
-    """Whether an operation may have left a domain as it should not stay."""
+    """Return whether an operation may have left a domain in a state that must not stay."""
     meta = seen.meta
     if meta is None or not meta.managed:
         return False
@@ -34,8 +34,8 @@ def needs_order(seen: ObservedDomain) -> bool:
 
 
 def put_in_order(site: Site, seen: ObservedDomain) -> None:
-    """What an interrupted operation has left: a start that did not come to life, an image that is not whole, a source
-    that does not know that it has moved, a definition that does not say what runs. Raises our errors."""
+    """Clean up after an interrupted operation: a failed start, an incomplete image, a source that does not know that it
+    has moved, a definition that differs from the running VM. Raises TrimtabError."""
     meta, vm = seen.meta, seen.facts.name
     if meta is None or not needs_order(seen):
         return
@@ -54,9 +54,9 @@ def put_in_order(site: Site, seen: ObservedDomain) -> None:
 
 
 def agree(site: Site, vm: str, meta: Meta) -> None:
-    """The definition of one that lives says what that one says, and both are of no image and no migration any more,
-    whoever started it; it starts with its host again where it did before it moved. While libvirt saves it or moves it,
-    it is left as it is. Raises our errors."""
+    """Make the definition of a live VM match the running one, and clear image and migration marks in both, even if
+    somebody else started it. It starts with its host again if it did before it moved. While libvirt saves or moves it,
+    it is left unchanged. Raises TrimtabError."""
     try:
         facts = domain_xml.facts_of(site.inactive_xml(vm))
         kept = facts.meta or Meta()
@@ -79,14 +79,14 @@ def agree(site: Site, vm: str, meta: Meta) -> None:
 
 
 def may_be_saved_late(seen: ObservedDomain, known: ObservedDomain | None = None) -> bool:
-    """Whether libvirtd may have saved it for an operation whose agent was killed before the save began: the next agent
-    has taken it for one that runs on. Not one of which it is `known` that it has ended: it was looked at then."""
+    """Return whether libvirtd may have saved the VM for an operation whose agent was killed before the save began: the
+    next agent assumed that it runs on. False for a VM whose end is already `known`: it was examined then."""
     over = seen.managed and seen.state in ENDS and seen.why in SAVED_BY_HAND
     return over and (known is None or known.state not in ENDS)
 
 
 def note_late_save(site: Site, seen: ObservedDomain) -> None:
-    """It is suspended if the image is one of ours: nobody's else has that name. Raises our errors."""
+    """Note that the VM is suspended if the image is Trimtab's: nobody else uses that name. Raises TrimtabError."""
     meta, vm = seen.meta, seen.facts.name
     if meta is None or not may_be_saved_late(seen):
         return
@@ -98,7 +98,7 @@ def note_late_save(site: Site, seen: ObservedDomain) -> None:
 
 
 def weigh(site: Site, seen: ObservedDomain, meta: Meta) -> None:
-    """One that lives has its own weight, not that of an operation that was interrupted. Raises our errors."""
+    """Give a live VM its own weight, not that of an interrupted operation. Raises TrimtabError."""
     vm, facts = seen.facts.name, seen.facts
     is_off = site.features.paused and facts.shares != site.cpu.shares(meta.cpu_mhz)
     if is_off and not saved_images.has_job(site, vm):
@@ -106,7 +106,7 @@ def weigh(site: Site, seen: ObservedDomain, meta: Meta) -> None:
 
 
 def note_end(site: Site, seen: ObservedDomain, state: VmState, why: str) -> None:
-    """How it ended. Raises our errors."""
+    """Note how the VM ended. Raises TrimtabError."""
     meta = seen.meta
     if meta is not None and meta.managed and seen.state in ENDS and not meta.over:
         kept = why in SAVED_BY_HAND
@@ -114,15 +114,15 @@ def note_end(site: Site, seen: ObservedDomain, state: VmState, why: str) -> None
 
 
 def note_here(site: Site, seen: ObservedDomain) -> None:
-    """That it is on this node now. Raises our errors."""
+    """Note that the VM is on this node now. Raises TrimtabError."""
     meta = seen.meta
     if meta is not None and meta.managed and seen.held_mib:
         site.set_meta(seen.facts.name, replace(meta, node=site.node, lent=""))
 
 
 def remove_left(site: Site, seen: ObservedDomain) -> None:
-    """The definition of one that has moved away, with the disks that were copied: those that nobody copied go on there.
-    One that was adopted, and moved by somebody else, stays as that one has left it. Raises our errors."""
+    """Remove the definition of a VM that has moved away, with the disks that were copied: disks that nobody copied are
+    still in use there. An adopted VM that somebody else moved stays as it was left. Raises TrimtabError."""
     meta = seen.meta
     if meta is None or not meta.lent:
         if seen.left and not seen.adopted:
@@ -136,7 +136,7 @@ def remove_left(site: Site, seen: ObservedDomain) -> None:
 
 
 def lives_at(site: Site, vm: str, node: str) -> bool:
-    """Whether another node has it, as far as that node can be asked. Raises Unavailable where it cannot."""
+    """Return whether another node has the VM. Raises Unavailable if that node cannot be asked."""
     with site.peer(node) as there:
         return _lives_there(site, vm, there)
 
@@ -147,7 +147,7 @@ def _lives_there(site: Site, vm: str, there: Connection) -> bool:
 
 
 def whereabouts(site: Site, vm: str) -> str:
-    """Which of the nodes of the configuration has a VM that is gone from here ("": none that can be asked)."""
+    """Return the configured node that has a VM that is gone from here ("": none that can be asked)."""
     for node in site.keys.hosts:
         if node != site.node:
             with suppress(TrimtabError):

@@ -31,7 +31,7 @@ class Patience(Generic[T]):
         self._free = Semaphore(most)
 
     def ask(self, call: Callable[[], T]) -> T:
-        """The first answer. Raises what `call` raises; Unavailable where it hangs again and again."""
+        """Return the first answer. Raises what `call` raises; Unavailable if it hangs repeatedly."""
         answers: SimpleQueue[Callable[[], T]] = SimpleQueue()
         for left in reversed(range(self._most)):
             if not self._free.acquire(blocking=False):

@@ -35,13 +35,13 @@ ABORTS_MAX = 50
 
 
 def image_name(vm: str, generation: int) -> str:
-    """The volume of a saved image."""
+    """Return the volume name of a saved image."""
     return f"{vm}.g{generation}.saved"
 
 
 def is_whole(site: Site, meta: Meta) -> bool:
-    """Whether the image of a suspended VM can be resumed: libvirt marks one that it did not finish. Raises our errors
-    where libvirt cannot tell: the pool may not be mounted yet."""
+    """Return whether the image of a suspended VM can be resumed: libvirt marks an unfinished one. Raises TrimtabError
+    if libvirt cannot say: the pool may not be mounted yet."""
     try:
         path = _path_of(site, meta.saved)
         with site.link.use("look at a saved image") as conn:
@@ -101,8 +101,8 @@ class Suspend(Basic):
             self.site.set_meta(self.vm, meta, config_only=True)
 
     def undo(self) -> None:
-        """It runs on. One that ended meanwhile has ended: it is not marked as suspended. One that libvirt has saved
-        after all stays so: its image is all that there is of it."""
+        """Keep the VM running. A VM that ended meanwhile is not marked as suspended. A VM that libvirt has saved after
+        all stays suspended: only its image is left."""
         if self.site.see(self.vm) is None:
             return
         end_job(self.site, self.vm)
@@ -119,18 +119,18 @@ class Suspend(Basic):
             storage.remove(conn, self.site.errors, self.site.keys.save_pool, self._image)
 
     def holds(self, now: ObservedDomain | None) -> bool:
-        """It is suspended, and its image is whole."""
+        """Return whether the VM is suspended and its image is complete."""
         if now is None or now.state is not VmState.SUSPENDED or now.meta is None:
             return False
         return now.meta.saved == self._image and is_whole(self.site, now.meta)
 
     def final(self) -> VmStatus | None:
-        """As it stood still."""
+        """Return the status at the moment the VM stopped executing."""
         return self._final
 
     def _is_saved_by_another(self) -> bool:
-        """libvirtd goes on with a save whose agent has died: it is waited for, since it would write on into an image
-        that was removed."""
+        """Wait for a save that libvirtd continues although its agent has died; otherwise it would keep writing into a
+        removed image. Return whether the VM is suspended then."""
         while has_job(self.site, self.vm):
             threading.Event().wait(POLL_S)
         return self.holds(self.site.see(self.vm))
@@ -169,23 +169,24 @@ class Discard(Basic):
         clear(self.site, now)  # once more: its image is perhaps gone
 
     def undo(self) -> None:
-        """It was begun, or it was not."""
+        """Do nothing. Raises Unavailable if the image is already discarded in part."""
         now = self.site.see(self.vm)
         if now is not None and now.stale:
             raise Unavailable(f"the image of {self.vm} is discarded in part")
 
     def holds(self, now: ObservedDomain | None) -> bool:
-        """It is gone, or of no image any more."""
+        """Return whether the VM is gone, or has no image any more."""
         if now is None or now.facts.uuid != self.here.facts.uuid:
             return True
         return now.adopted and now.state is not VmState.SUSPENDED
 
 
 class Resume(Basic):
-    """RESUME of an image of this node: restored paused, labelled, then let go. Its image goes when it lives."""
+    """RESUME of an image of this node: restored paused, labelled, then unpaused. Its image is removed once the VM is
+    live."""
 
     def do(self) -> None:
-        """Restore, label, let go."""
+        """Restore the VM, label it, and unpause it."""
         self.task.stop()
         with self.site.link.use(f"look at the disks of {self.vm}") as conn:
             refuse_stale(self.site, conn, self.here, self.action)
@@ -197,18 +198,18 @@ class Resume(Basic):
         self.site.set_state(self.vm, running=not self.action.paused)
 
     def undo(self) -> None:
-        """It is suspended as before: nothing was executed, so the image is still what its disk goes with."""
+        """Suspend the VM as before: nothing was executed, so the image still matches its disk."""
         now = self.site.see(self.vm)
         if now is not None and now.facts.uuid == self.here.facts.uuid:
             self.site.destroy(self.vm)
             self.site.set_meta(self.vm, self.meta)
 
     def holds(self, now: ObservedDomain | None) -> bool:
-        """It lives, as asked."""
+        """Return whether the VM is live as requested."""
         return lives(now, self.action)
 
     def tidy(self) -> None:
-        """The image."""
+        """Remove the image."""
         with self.site.link.use("remove a saved image") as conn:
             storage.remove(conn, self.site.errors, self.site.keys.save_pool, self.meta.saved)
 
@@ -253,7 +254,7 @@ class ResumeFrom(Basic):
             raise
 
     def undo(self) -> None:
-        """Nothing of it stays here."""
+        """Remove everything that the resume has made here."""
         now = self.site.see(self.vm)
         if now is not None and self._image is not None and now.facts.uuid == self._image.facts.uuid:
             self.site.destroy(self.vm)
@@ -266,11 +267,11 @@ class ResumeFrom(Basic):
                 self._mark(there, "")
 
     def holds(self, now: ObservedDomain | None) -> bool:
-        """It lives here, as asked."""
+        """Return whether the VM is live here as requested."""
         return lives(now, self.action)
 
     def tidy(self) -> None:
-        """This node's copy of the image."""
+        """Remove this node's copy of the image."""
         for pool, volume in self._made:
             if pool == self.site.keys.save_pool and self._image and volume == (self._image.meta or NO_META).saved:
                 with self.site.link.use("remove a saved image") as conn:
@@ -342,7 +343,7 @@ class ResumeFrom(Basic):
                 raise Answered(Outcome.UNFIT, f"its disk {disk.source} is on {node} alone")
 
     def _get(self, there: Connection, pool: str, name: str, of: str = "") -> str:
-        """A volume of the other node as one of this one, with what is in it or in the volume `of`; its path here."""
+        """Copy a volume of the other node, or the data of its volume `of`, to this node; return the path here."""
         site, path = self.site, self._path(pool, name)
         if pool in site.keys.shared_pools:
             return path
@@ -357,7 +358,7 @@ class ResumeFrom(Basic):
         return path
 
     def _path(self, pool: str, name: str) -> str:
-        """Where a volume of a pool lies on this node."""
+        """Return the path of a pool's volume on this node."""
         with self.site.link.use(f"find pool {pool!r}") as conn:
             return f"{storage.folder_of(conn.storagePoolLookupByName(pool))}/{name}"
 
@@ -384,7 +385,8 @@ class ResumeFrom(Basic):
             return local_disks.has_volume(self.site, conn, path)
 
     def _mark(self, there: Connection, node: str) -> None:
-        """Its disk goes on elsewhere, and is not removed with the image over there; or no more."""
+        """Mark the image on the other node as having its disk in use on `node`, so that the disk is not removed with
+        the image; "" clears the mark."""
         assert self._image is not None
         self._lent = self._lent or bool(node)
         meta = replace(self._image.meta or NO_META, lent=node)
@@ -405,7 +407,7 @@ def end_job(site: Site, vm: str) -> None:
 
 
 def has_job(site: Site, vm: str) -> bool:
-    """Whether libvirt saves, moves or dumps a domain."""
+    """Return whether libvirt is saving, moving or dumping a domain."""
     with site.domain(vm, "ask for the job of") as (_conn, domain):
         try:
             return bool(domain.isActive() and domain.jobInfo()[0])
@@ -428,7 +430,7 @@ def refuse_stale(site: Site, conn: Connection, image: ObservedDomain, action: Ac
 
 
 def after_resume(meta: Meta, action: Action, node: str) -> Meta:
-    """The metadata of a VM that is resumed."""
+    """Return the metadata of a resumed VM."""
     spec = action.spec
     allotted = (meta.cpu_mhz, meta.cap_mhz) if spec is None else (spec.cpu_mhz, spec.cap_mhz)
     cpu_mhz, cap_mhz = allotted
@@ -448,7 +450,7 @@ def restore(site: Site, vm: str, path: str, after: Meta, image: ObservedDomain, 
 
 
 def edited(site: Site, text: str, meta: Meta, image: ObservedDomain, moved: dict[str, str], hasty: bool = False) -> str:
-    """A domain's XML as it is to be on this node; `hasty`: as long as an operation is under way."""
+    """Return a domain's XML as it will be on this node; `hasty`: during an operation."""
     root = _parsed(text)
     domain_xml.set_meta(root, meta)
     domain_xml.set_tuning(root, site.cpu.tuning(meta.cpu_mhz, meta.cap_mhz, image.facts.vcpus, hasty))

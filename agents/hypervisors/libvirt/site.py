@@ -44,7 +44,8 @@ class Answered(Exception):
 
 @dataclass(slots=True)
 class Task:
-    """An operation under way, as those see it that carry it out. `held_mib`: what it will take that is not seen yet."""
+    """An operation in progress, from the view of the code that carries it out. `held_mib`: memory that it will take and
+    that is not visible yet."""
 
     given_up: threading.Event = field(default_factory=threading.Event)
     cancel: Callable[[], None] | None = None
@@ -76,11 +77,11 @@ class Site:
         return self.link.module.libvirtError
 
     def peer_uri(self, node: str) -> str:
-        """Where another node's libvirt is."""
+        """Return the URI of another node's libvirt."""
         return self.keys.migration.peer.format_map(_Host(self.keys.hosts.get(node, node)))
 
     def data_uri(self, node: str) -> str:
-        """Where memory is sent to ("": as libvirt chooses)."""
+        """Return the URI that memory is sent to ("": chosen by libvirt)."""
         return self.keys.migration.data.format_map(_Host(self.keys.hosts.get(node, node)))
 
     @contextmanager
@@ -90,7 +91,7 @@ class Site:
             yield raw
 
     def see(self, vm: str) -> ObservedDomain | None:
-        """A domain of this node as it is now. Raises our errors."""
+        """Return a domain of this node in its current state. Raises TrimtabError."""
         with self.link.use(f"look for {vm}") as conn:
             seen = self.reader.read_one(conn, vm)
         if seen is not None:
@@ -98,13 +99,13 @@ class Site:
         return seen
 
     def latest(self, vm: str, fallback: ObservedDomain) -> ObservedDomain:
-        """The last reading of a domain that may be gone by now."""
+        """Return the last reading of a domain that may be gone by now."""
         found = self.last.get(vm)
         return found if found is not None and found.generation == fallback.generation else fallback
 
     @contextmanager
     def domain(self, vm: str, doing: str) -> Iterator[tuple[Connection, Domain]]:
-        """A domain for some calls, whose errors become ours."""
+        """Yield a domain for some calls, and map their errors to TrimtabError."""
         with self.link.use(f"{doing} {vm}") as conn:
             domain = conn.lookupByName(vm)
             try:
@@ -123,7 +124,7 @@ class Site:
     def clear_meta(self, vm: str) -> None:
         """Remove our metadata from a domain that was adopted, and leave no trace of them: as it runs, and as it is
         defined."""
-        with self.domain(vm, "let go of") as (conn, domain):
+        with self.domain(vm, "release") as (conn, domain):
             flags = affects(domain) & (Affect.LIVE | Affect.CONFIG)
             domain.setMetadata(METADATA_ELEMENT, None, metadata.PREFIX, metadata.URI, flags)
             if domain.isPersistent():
@@ -217,7 +218,7 @@ class Site:
             remove_volumes(conn, self.errors, self.keys, meta)
 
     def inactive_xml(self, vm: str) -> str:
-        """The definition of a domain, secrets included."""
+        """Return the definition of a domain, secrets included."""
         with self.domain(vm, "read the definition of") as (_conn, domain):
             return domain.XMLDesc(XmlFlag.INACTIVE | XmlFlag.SECURE)
 
@@ -252,13 +253,13 @@ def remove_volumes(conn: Connection, errors: type[Exception], keys: LibvirtKeys,
 
 
 def affects(domain: Domain) -> int:
-    """What a change is to affect: the domain as it runs, and as it is defined, as far as there is either."""
+    """Return the flags for a change: it affects the running domain and the definition, as far as each exists."""
     live = Affect.LIVE if domain.isActive() else Affect.CURRENT
     return live | (Affect.CONFIG if domain.isPersistent() else Affect.CURRENT)
 
 
 def status_of(seen: ObservedDomain | None) -> VmStatus | None:
-    """The status of what may not be there."""
+    """Return the status; None if there is nothing."""
     return None if seen is None or seen.state is None else seen.status()
 
 

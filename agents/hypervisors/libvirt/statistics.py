@@ -43,7 +43,7 @@ class Counters:
     net_tx_bytes: int = 0
 
     def not_below(self, before: Counters) -> Counters:
-        """These, where a part that could not be read is as it was."""
+        """Return these counters; a part that could not be read keeps its earlier value."""
         return Counters(
             max(self.cpu_time_s, before.cpu_time_s),
             max(self.disk_read_bytes, before.disk_read_bytes),
@@ -93,7 +93,7 @@ class ObservedDomain:
         return self.facts.memory_mib if self.state in HOLDING_STATES else 0
 
     def status(self, busy: str = "", state: VmState | None = None) -> VmStatus:
-        """The VM as it is reported, or in another state."""
+        """Return the VM's status for reports, or the same in another state."""
         meta = self.facts.meta or Meta(managed=False, cpu_mhz=self.weight_mhz)
         counters = self.counters
         return VmStatus(
@@ -121,9 +121,8 @@ class ObservedDomain:
 
 
 class Reader:
-    """Reads the domains of a node. One reading at a time; `forget` makes it read a domain's XML anew. `host_cpu`: the
-    model of the host's CPU ("": not known); `is_local`: whether a disk lies on this node
-    alone."""
+    """Reads the domains of a node. Takes one reading at a time; `forget` makes it read a domain's XML again.
+    `host_cpu`: the model of the host's CPU ("": unknown); `is_local`: whether a disk lies on this node alone."""
 
     def __init__(self, errors: type[Exception], cpu: Cpu) -> None:
         self._errors, self.cpu, self.host_cpu = errors, cpu, ""
@@ -135,19 +134,19 @@ class Reader:
         self._counters: dict[str, tuple[int, Counters]] = {}
 
     def forget(self, uuid: str) -> None:
-        """A domain was edited."""
+        """Forget a domain that was edited."""
         with self._tables:
             self._edits += 1
             self._facts.pop(uuid, None)
 
     def forget_all(self) -> None:
-        """Anything may have changed."""
+        """Forget all domains, since any of them may have changed."""
         with self._tables:
             self._edits += 1
             self._facts.clear()
 
     def read(self, conn: Connection) -> dict[str, ObservedDomain]:
-        """Every domain by its name. Raises our errors."""
+        """Return every domain by its name. Raises TrimtabError."""
         with self._lock:
             found = self._seen(self._patience.ask(lambda: self._rows(conn)))
             there = {seen.facts.uuid for seen in found.values()}
@@ -163,7 +162,7 @@ class Reader:
             return conn.getAllDomainStats(_WANTED, STATS_NOWAIT)
 
     def read_one(self, conn: Connection, vm: str) -> ObservedDomain | None:
-        """One domain, its XML included; None where there is none. Raises our errors."""
+        """Return one domain, its XML included; None if there is none. Raises TrimtabError."""
         try:
             with telling(self._errors, f"read {vm}"):
                 domain = conn.lookupByName(vm)
@@ -210,8 +209,8 @@ class Reader:
         return ObservedDomain(facts, *_state_of(raw, reason, facts.meta, counters), weight_mhz)
 
     def _moving(self, domain: Domain) -> VmState | None:
-        """Of one that is said to be paused for a migration: libvirt says so, too, of one that was restored paused.
-        None: it has left, or has ended, since that was said."""
+        """Return the state of a domain that is reported as paused for a migration: libvirt also reports this for a
+        domain that was restored paused. None: it has left, or has ended, since then."""
         if not domain.isPersistent():
             return VmState.INCOMING
         try:
@@ -228,7 +227,7 @@ class Reader:
 
 
 def facts_of(domain: Domain, host_cpu: str = "", is_local: IsLocal = every_disk) -> Facts:
-    """What is needed of a domain's XML, see `domain_xml.facts_of`."""
+    """Return the required facts of a domain's XML, see `domain_xml.facts_of`."""
     text = domain.XMLDesc(0)
     try:
         facts = domain_xml.facts_of(text, host_cpu, is_local)
@@ -241,8 +240,9 @@ def facts_of(domain: Domain, host_cpu: str = "", is_local: IsLocal = every_disk)
 
 
 def counters_of(row: Mapping[str, Any], core_frac: float = 1.0) -> Counters:
-    """The counters in what libvirt tells of a domain; 0 for what it does not tell, and for the CPU time of one that
-    does not run, which is not its own. CPU time is of the node's cores, each `core_frac` of one of the machine's."""
+    """Return the counters in libvirt's statistics of a domain. A value that libvirt does not report is 0. So is the CPU
+    time of a domain that does not run, since it is not its own. CPU time is of the node's cores, each `core_frac` of
+    one of the machine's."""
     blocks, nets = range(int(row.get("block.count", 0))), range(int(row.get("net.count", 0)))
 
     def total(kind: str, numbers: range, *names: str) -> int:
@@ -259,7 +259,8 @@ def counters_of(row: Mapping[str, Any], core_frac: float = 1.0) -> Counters:
 
 
 def _cpu_ns(row: Mapping[str, Any]) -> int:
-    """That of the guest's CPUs, where libvirt tells it: what starting and saving it take is not the guest's work."""
+    """Return the CPU time of the guest's vCPUs if libvirt reports it: the cost of starting and saving is not the
+    guest's work."""
     times = [int(time) for key, time in row.items() if key.startswith("vcpu.") and key.endswith(".time")]
     return sum(times) if times else int(row.get("cpu.time", 0))
 
@@ -290,7 +291,7 @@ _EXECUTED = frozenset({ShutoffReason.SHUTDOWN, ShutoffReason.CRASHED})
 def _state_of(
     raw: int, reason: int, meta: Meta | None, counters: Counters
 ) -> tuple[VmState | None, Counters, bool, bool, str]:
-    """The fields of `ObservedDomain` after its facts."""
+    """Return the fields of `ObservedDomain` after its facts."""
     live = _LIVE.get(DomainState(raw)) if raw in DomainState.__members__.values() else VmState.RUNNING
     if live is not None:
         starting = raw == DomainState.PAUSED and reason == PausedReason.STARTING_UP

@@ -29,7 +29,7 @@ class Disk:
 
 
 def folder_of(pool: Pool) -> str:
-    """Where the volumes of a pool lie."""
+    """Return the folder of a pool's volumes."""
     return domain_xml.parse(pool.XMLDesc(0)).findtext("target/path", "")
 
 
@@ -51,7 +51,7 @@ def clone(conn: Connection, errors: Errors, pool_name: str, base: str, how: Clon
 
 
 def volume_xml(name: str, kind: str, capacity_bytes: int, backing: tuple[str, str] | None = None) -> str:
-    """The definition of a volume of which nothing is allocated; `backing` is a path and its format."""
+    """Return the definition of a volume without allocated space; `backing` is a path and its format."""
     root = ET.Element("volume")
     ET.SubElement(root, "name").text = name
     ET.SubElement(root, "capacity", unit="bytes").text = str(capacity_bytes)
@@ -66,7 +66,7 @@ def volume_xml(name: str, kind: str, capacity_bytes: int, backing: tuple[str, st
 
 
 def find(conn: Connection, errors: Errors, pool_name: str, name: str) -> Volume | None:
-    """A volume, also one that libvirt has not noticed yet; None where there is none. Raises our errors."""
+    """Find a volume, also one that libvirt has not noticed yet; None if there is none. Raises TrimtabError."""
     with telling(errors, f"find volume {name!r} of pool {pool_name!r}"):
         pool = conn.storagePoolLookupByName(pool_name)
     for again in (True, False):
@@ -91,7 +91,7 @@ def remove(conn: Connection, errors: Errors, pool_name: str, name: str) -> None:
 
 
 def make_empty(conn: Connection, errors: Errors, pool_name: str, name: str) -> str:
-    """A volume for libvirt, or a stream, to write to; its path. Raises our errors."""
+    """Create a volume for libvirt, or a stream, to write to; return its path. Raises TrimtabError."""
     remove(conn, errors, pool_name, name)
     with telling(errors, f"make volume {name!r} of pool {pool_name!r}"):
         pool = conn.storagePoolLookupByName(pool_name)
@@ -138,7 +138,7 @@ def same_base(conn: Connection, errors: Errors, pool_name: str, path: str) -> tu
 
 
 def backing_of(volume: Volume) -> str:
-    """The path of what a volume is an overlay of ("": it stands alone)."""
+    """Return the path of a volume's backing file ("": none)."""
     return domain_xml.parse(volume.XMLDesc(0)).findtext("backingStore/path", "")
 
 

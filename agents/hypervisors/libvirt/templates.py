@@ -41,7 +41,8 @@ class Template:
     root: ET.Element
 
     def address_of(self, vm: str) -> str:
-        """Where the guest of a VM will answer: the first address and as many on as its instance's number ("": none)."""
+        """Return the address at which the guest of a VM will answer: the first address plus the number of its instance
+        ("": none)."""
         if not self.keys.first_address:
             return ""
         try:
@@ -51,7 +52,7 @@ class Template:
 
 
 def read_all(templates: Mapping[str, LibvirtTemplate]) -> dict[str, Template]:
-    """The templates of a configuration. Raises InvalidInput with all that is wrong with their files."""
+    """Read the templates of a configuration. Raises InvalidInput with everything that is wrong with their files."""
     found: dict[str, Template] = {}
     problems: list[Problem] = []
     for name, keys in templates.items():
@@ -78,7 +79,7 @@ def read_all(templates: Mapping[str, LibvirtTemplate]) -> dict[str, Template]:
 
 
 def template_of(spec: VmSpec, templates: Mapping[str, Template]) -> Template:
-    """The template that a VM is made from. Raises InvalidValue where there is none of that name."""
+    """Return the template that a VM is made from. Raises InvalidValue if there is none of that name."""
     found = templates.get(spec.template)
     if found is None:
         there = ", ".join(sorted(templates)) or "none is configured on this node"
@@ -111,7 +112,7 @@ def check_environment(spec: VmSpec) -> None:
 
 
 def filled(template: Template, spec: VmSpec, node: str, volume: str) -> ET.Element:
-    """The domain of a VM, filled in after parsing: nothing that a user says can become an element."""
+    """Return the domain of a VM, filled in after parsing: no text from a user can become an element."""
     workload, instance = _parts(spec.vm)
     values = {
         "vm": spec.vm,
@@ -132,7 +133,7 @@ def filled(template: Template, spec: VmSpec, node: str, volume: str) -> ET.Eleme
 
 
 def _text(file: str) -> tuple[str, int]:
-    """What is in it, and its mode."""
+    """Return the text of a file, and its mode."""
     with opened(Path(file), "domain XML") as source:
         mode, content = stat.S_IMODE(os.fstat(source.fileno()).st_mode), source.read(FILE_CHARS_MAX + 1)
     if len(content) > FILE_CHARS_MAX:
@@ -141,7 +142,7 @@ def _text(file: str) -> tuple[str, int]:
 
 
 def _wrong(root: ET.Element, keys: LibvirtTemplate) -> list[tuple[str, str]]:
-    """What is wrong, and what would be right."""
+    """Return each problem with the expected form."""
     if root.tag != "domain":
         return [(f"begins with <{root.tag}>", "<domain>")]
     found: list[tuple[str, str]] = []

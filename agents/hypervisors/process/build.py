@@ -36,7 +36,7 @@ def check_config(config: AgentConfig) -> None:
 
 
 def from_config(config: AgentConfig, wake: Callable[[], None]) -> ProcessHypervisor:
-    """The programs of this node. Raises InvalidInput with what cannot be used."""
+    """Build the driver for the programs of this node. Raises InvalidInput with everything that cannot be used."""
     keys = config.process
     programs.check(keys.programs)
     name = config.node.name or startup.host_name()

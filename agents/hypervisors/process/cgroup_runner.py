@@ -27,7 +27,7 @@ _PREFIX = "p-"  # no file of a cgroup begins so
 
 
 def account(keys: ProcessKeys) -> pwd.struct_passwd:
-    """The account that programs run as. Raises InvalidInput unless there is one that is not root."""
+    """Return the account that programs run as. Raises InvalidInput unless it exists and is not root."""
     try:
         found = pwd.getpwnam(keys.user)
     except KeyError:
@@ -62,11 +62,11 @@ class CgroupRunner:
             self._watch(name)
 
     def names(self) -> frozenset[str]:
-        """Those with a supervisor, or a trace of one."""
+        """Return the programs with a supervisor, or a trace of one."""
         return frozenset(run.parent.name for run in self._state.glob(f"*/{supervise.RUN}"))
 
     def output(self, name: str) -> str:
-        """A folder that is the account's own."""
+        """Return a folder that belongs to the account."""
         return str(self._output / name)
 
     def start(self, name: str, wanted: Launch) -> None:
@@ -88,7 +88,7 @@ class CgroupRunner:
             raise TransientError(f"not started: {error}") from error
 
     def ended(self, name: str) -> Exit | None:
-        """What its supervisor has written; nobody saw it where the supervisor was killed."""
+        """Return the end that the supervisor has recorded; it is unknown if the supervisor was killed."""
         if (said := self._exit(name)) is not None:
             return said
         if self._supervisor(name):
@@ -100,7 +100,7 @@ class CgroupRunner:
         self._group(name).signal(signal.SIGTERM)
 
     def freeze(self, name: str, frozen: bool) -> None:
-        """By the freezer."""
+        """Freeze or thaw the program with the cgroup freezer."""
         self._group(name).freeze(frozen)
 
     def set_cpu(self, name: str, cpu: Cpu) -> None:
@@ -108,12 +108,12 @@ class CgroupRunner:
         self._group(name).set_cpu(self._quota(cpu), self._all_mhz)
 
     def usage(self, name: str) -> Usage:
-        """As its group counts it, in time of the node's cores."""
+        """Return the usage counted by the program's group, in time of the node's cores."""
         used = self._group(name).usage()
         return replace(used, cpu_time_s=used.cpu_time_s / self._core_frac)
 
     def remove(self, name: str) -> None:
-        """SIGKILL to all that is in its group; its supervisor ends by itself."""
+        """Send SIGKILL to everything in the program's group; its supervisor then ends."""
         folder, group = self._state / name, self._group(name)
         group.kill()
         if pid := self._supervisor(name):
@@ -123,7 +123,7 @@ class CgroupRunner:
             (folder / file).unlink(missing_ok=True)
 
     def wait(self, timeout_s: float) -> frozenset[str]:
-        """By the ends of the supervisors."""
+        """Wait for supervisors to end."""
         found: set[str] = set()
         for descriptor, _ in self._poll.poll(timeout_s):
             with self._lock:
@@ -158,7 +158,7 @@ class CgroupRunner:
         return self._hierarchies.group(_PREFIX + name)
 
     def _quota(self, cpu: Cpu) -> Cpu:
-        """In time of the machine's cores."""
+        """Convert the quota to time of the machine's cores."""
         return replace(cpu, cores=cpu.cores * self._core_frac)
 
     def _make_output(self, name: str) -> None:
@@ -196,7 +196,7 @@ class CgroupRunner:
             return None
 
     def _supervisor(self, name: str) -> int:
-        """The number of its supervisor, 0 where that is no more."""
+        """Return the process id of the supervisor; 0 if it no longer exists."""
         try:
             said = json.loads((self._state / name / supervise.RUN).read_text("utf-8"))
             pid, ticks = int(said["pid"]), int(said["ticks"])

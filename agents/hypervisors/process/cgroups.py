@@ -39,8 +39,8 @@ class Place:
 
 
 def mounted(mounts: str) -> dict[str, Place]:
-    """Where each controller is, by the text of /proc/self/mounts; "unified" is the hierarchy of version 2 itself, with
-    what it always has: counting and freezing."""
+    """Return the place of each controller, from the text of /proc/self/mounts. "unified" is the hierarchy of version 2
+    itself, which can always count and freeze."""
     found: dict[str, Place] = {}
     for line in mounts.splitlines():
         _device, folder, kind, options, *_rest = line.split()
@@ -77,7 +77,7 @@ class Hierarchies:
         self.unified = any(place.unified for place in self.places.values())
 
     def group(self, *names: str) -> ControlGroup:
-        """The group of that name below the root; the root itself without one."""
+        """Return the group of that name below the root; without a name, the root."""
         return ControlGroup(self, "/".join((self.root, *names)))
 
     def make_root(self) -> ControlGroup:
@@ -98,7 +98,7 @@ class Hierarchies:
 
 
 class ControlGroup:
-    """One group. Whatever cannot be read or written raises TransientError."""
+    """One group. Anything that cannot be read or written raises TransientError."""
 
     def __init__(self, hierarchies: Hierarchies, path: str) -> None:
         self.path = path
@@ -170,7 +170,7 @@ class ControlGroup:
             raise TransientError(f"{self.path} cannot be {'frozen' if frozen else 'thawed'} within {SETTLE_S:g} s")
 
     def pids(self) -> tuple[int, ...]:
-        """The processes in it."""
+        """Return the ids of the processes in the group."""
         return tuple(map(int, _words(self._at["freezer"][0] / "cgroup.procs")))
 
     def signal(self, number: int) -> None:
@@ -208,7 +208,7 @@ class ControlGroup:
                 raise TransientError(f"{folder} cannot be removed: {last[-1]}")
 
     def usage(self) -> Usage:
-        """What has been used by all that is or was in it."""
+        """Return the usage of all processes that are or were in the group."""
         cpuacct, unified = self._at["cpuacct"]
         if unified:
             counted = dict(line.split(maxsplit=1) for line in _lines(cpuacct / "cpu.stat"))
@@ -218,8 +218,8 @@ class ControlGroup:
         return Usage(cpu_time_s, *self._disk_bytes(), self._disk_time_s())
 
     def _disk_time_s(self) -> float:
-        """For how long some process in it has waited for the disk: version 2 tells that of all there ever were, else
-        what the kernel says of those that are there now, if it counts delays at all."""
+        """Return how long some process in the group has waited for the disk. Version 2 counts all processes there ever
+        were. Otherwise the kernel counts the present ones, if it counts delays at all."""
         if "io" in self._at and self._at["io"][1]:
             found = stalled_s(self._at["io"][0] / "io.pressure")
             if found is not None:
@@ -239,7 +239,8 @@ class ControlGroup:
 
 
 def stalled_s(pressure: Path) -> float | None:
-    """For how long some process of a group has waited, in seconds, by its file of pressure; None where it has none."""
+    """Return how long some process of a group has waited, in seconds, from its pressure file; None without such a
+    file."""
     for line in _lines(pressure):
         kind, *figures = line.split()
         if kind == "some":
@@ -248,19 +249,19 @@ def stalled_s(pressure: Path) -> float | None:
 
 
 def blocked_s(stat: Path) -> float:
-    """For how long the disk has kept a process waiting, in seconds, by field 42 of its file `stat`; 0 where it is gone
+    """Return how long a process has waited for the disk, in seconds, from field 42 of its file `stat`; 0 if it is gone
     or the kernel does not count."""
     fields = " ".join(_lines(stat)).rpartition(")")[2].split()
     return int(fields[_BLOCKED_AT]) / os.sysconf("SC_CLK_TCK") if len(fields) > _BLOCKED_AT else 0.0
 
 
 def weight_of(mhz: float, all_mhz: float) -> int:
-    """The weight of version 2 of a share in MHz of all that the node has."""
+    """Convert a share in MHz of the node's whole capacity to a weight of version 2."""
     return max(WEIGHT_MIN, min(WEIGHT_MAX, round(mhz / all_mhz * WEIGHT_MAX)))
 
 
 def shares_of(mhz: float) -> int:
-    """The shares of version 1 of a share in MHz."""
+    """Convert a share in MHz to shares of version 1."""
     return max(SHARES_MIN, min(SHARES_MAX, round(mhz)))
 
 

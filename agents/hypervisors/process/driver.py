@@ -44,7 +44,7 @@ class Setting:
 
 @dataclass(slots=True)
 class _Entry:
-    """A program and the operation under way on it."""
+    """A program and the operation in progress on it."""
 
     name: str
     record: Record
@@ -77,11 +77,11 @@ class ProcessHypervisor:
     # --- the port ---------------------------------------------------------------------------------------------------
 
     def inventory(self) -> Node:
-        """The machine, or what the configuration says of it."""
+        """Return the machine, with the values that the configuration sets."""
         return self._set.node
 
     def vms(self, now_s: float) -> tuple[VmStatus, ...]:  # noqa: ARG002  the port has it for virtual time
-        """Every program, frozen ones and those that have ended included."""
+        """Return every program, including frozen and ended ones."""
         with self._lock:
             entries = [entry for entry in self._entries.values() if entry.busy != FORGETTING]
         return tuple(self._status(entry) for entry in entries)  # reading takes time: nobody waits for it
@@ -91,7 +91,7 @@ class ProcessHypervisor:
         with self._lock:
             entry = self._entries.get(action.vm)
             if entry is not None and entry.busy:
-                self._answer(action, Outcome.BUSY, "another operation on it is under way")
+                self._answer(action, Outcome.BUSY, "another operation on it is in progress")
                 return
             answer = check(action, entry.record if entry else None, self._capacity())
             if answer is not None:
@@ -102,7 +102,7 @@ class ProcessHypervisor:
             self._have_done(task)
 
     def abort(self, vm: str, now_s: float) -> None:  # noqa: ARG002
-        """Give up the operation under way on a program."""
+        """Abort the operation in progress on a program."""
         with self._lock:
             entry = self._entries.get(vm)
             if entry is not None and entry.busy:
@@ -118,7 +118,7 @@ class ProcessHypervisor:
         self._have_done(lambda: self._remove(entry))
 
     def poll(self, now_s: float) -> tuple[Operated | GuestChanged, ...]:  # noqa: ARG002
-        """What has happened and was not returned before. Raises what one of the driver's threads has ended by."""
+        """Return the events that were not returned before. Raises the error that ended one of the driver's threads."""
         if self._failure is not None:
             raise self._failure
         with self._lock:
@@ -126,7 +126,7 @@ class ProcessHypervisor:
         return tuple(told)
 
     def next_due_s(self) -> float | None:
-        """Not known: `wake` is called."""
+        """Return None, since the time is unknown: `wake` is called."""
         return None
 
     def close(self) -> None:
@@ -260,7 +260,7 @@ class ProcessHypervisor:
     # --- what happens by itself ---------------------------------------------------------------------------------------
 
     def _watch(self) -> None:
-        """In the thread of that name."""
+        """Run the thread that waits for the ends of programs."""
         while not self._closed:
             ended: frozenset[str] = frozenset()
             try:
@@ -274,7 +274,7 @@ class ProcessHypervisor:
                 self._look(name)
 
     def _look(self, name: str) -> None:
-        """Note the end of a program, unless an operation on it is under way: then that looks afterwards."""
+        """Note the end of a program, unless an operation on it is in progress: the operation checks afterwards."""
         with self._lock:
             found = [entry for entry in self._entries.values() if entry.name == name]
             if not found or found[0].busy or found[0].record.state not in HOLDING:
@@ -291,7 +291,8 @@ class ProcessHypervisor:
                 self._end(entry, ended, usage)
 
     def _end(self, entry: _Entry, ended: Exit, usage: Usage) -> None:
-        """It is over: written down, then told. What is left of it is ended too, before it is forgotten."""
+        """Record the end of a program, then report it. Its remaining processes are ended too, before it is
+        forgotten."""
         before = entry.record
         well = ended.status == 0 and before.state is not VmState.SUSPENDED
         now = replace(before, state=VmState.ENDED if well else VmState.CRASHED, used=usage)
@@ -308,7 +309,7 @@ class ProcessHypervisor:
         self._tell(GuestChanged(change, self._status(entry), how))
 
     def _find(self) -> None:
-        """What an earlier agent has left."""
+        """Find the programs that an earlier agent has left."""
         running = self._runner.names()
         for folder in sorted(self._set.state.glob("*/")):
             found = record.read(folder)
@@ -335,7 +336,7 @@ class ProcessHypervisor:
         return Capacity(node.name, node.memory_mib - held_mib, self._set.core_mhz)
 
     def _cpu(self, of: Record) -> Cpu:
-        """vcpus x core_mhz at most; less where a maximum is stated."""
+        """Return the program's CPU limit: vcpus x core_mhz, or less if a maximum is set."""
         cores = float(min(of.vcpus, self._set.node.cores))
         return Cpu(of.cpu_mhz, cores if of.cap_mhz is None else min(cores, of.cap_mhz / self._set.core_mhz))
 
@@ -345,7 +346,7 @@ class ProcessHypervisor:
         return kept.status(usage, entry.busy if busy is None else busy, self._set.here.address)
 
     def _usage(self, entry: _Entry) -> Usage:
-        """What it has used; as it was last read where that cannot be read now: counters never go back."""
+        """Return the program's usage; the last reading if it cannot be read now, since counters never decrease."""
         try:
             entry.seen = self._runner.usage(entry.name)
         except TransientError as error:
@@ -357,7 +358,7 @@ class ProcessHypervisor:
         return f"; it said: {said}" if said else ""
 
     def _keep(self, entry: _Entry, kept: Record) -> None:
-        """On disk first. Raises TransientError."""
+        """Store a record, on disk first. Raises TransientError."""
         record.write(self._set.state / entry.name, kept)
         with self._lock:
             entry.record = kept
@@ -386,7 +387,7 @@ class ProcessHypervisor:
         self._workers.do(lambda: self._guarded(task))
 
     def _guarded(self, task: Nothing) -> None:
-        """In a thread of the driver: what nobody has thought of is not lost with it."""
+        """Run a task in a thread of the driver; an unexpected error is not lost with the thread."""
         try:
             task()
         except BaseException as error:  # noqa: BLE001  handed on: `poll` raises it
@@ -404,7 +405,7 @@ class ProcessHypervisor:
 
 
 def _changed(before: Record, action: Action, used: Usage) -> Record:
-    """What an action makes of a program; its counters begin anew where it comes to life again."""
+    """Return the record of a program after an action; its counters restart when it comes to life again."""
     kind, spec = action.kind, action.spec
     if kind is ActionKind.RESUME:
         state = VmState.PAUSED if action.paused else VmState.RUNNING

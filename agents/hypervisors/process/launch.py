@@ -19,7 +19,7 @@ NOT_STARTED = 127
 
 
 def read(path: Path) -> dict[str, Any]:
-    """What a launch file says. Raises ValueError, KeyError, TypeError or OSError for one that cannot be used."""
+    """Read a launch file. Raises ValueError, KeyError, TypeError or OSError for one that cannot be used."""
     with path.open("rb") as file:
         content = file.read(BYTES_MAX + 1)
     if len(content) > BYTES_MAX:
@@ -39,8 +39,8 @@ def read(path: Path) -> dict[str, Any]:
 
 
 def become(said: dict[str, Any]) -> NoReturn:
-    """Execute the program in its own folder, with its own variables and nothing of ours; all that it prints is added to
-    the output there."""
+    """Execute the program in its own folder, with its own variables and none of the agent's; append all its output to
+    the file there."""
     words, environment = said["words"], said["environment"]
     try:
         os.chdir(said["output"])
@@ -58,7 +58,7 @@ def become(said: dict[str, Any]) -> NoReturn:
 
 
 def main(arguments: list[str]) -> NoReturn:
-    """Wait to be let go where the program starts paused, then become it."""
+    """Wait to be continued if the program starts paused, then execute it."""
     try:
         said = read(Path(arguments[0]))
     except (OSError, ValueError, KeyError, IndexError, TypeError) as error:

@@ -15,8 +15,8 @@ LABELS = ("process",)  # so that jobs can say that they need a program, not a VM
 
 
 def node_of(name: str, keys: ProcessKeys, root: str = "/") -> Node:
-    """The node as it is reported, before its type and reserve are heeded. Raises InvalidInput where the clock must be
-    said."""
+    """Return the node as reported, before its type and reserve are applied. Raises InvalidInput if the clock has to be
+    configured."""
     cores = keys.cores or len(cpus_of(keys.cpus)) or len(os.sched_getaffinity(0))
     cpu_model = _field(Path(root, "proc/cpuinfo"), "model name")
     memory_mib = keys.memory_mib
@@ -37,7 +37,7 @@ def node_of(name: str, keys: ProcessKeys, root: str = "/") -> Node:
 
 
 def cpus_of(text: str) -> frozenset[int]:
-    """The CPUs of a list such as "0-3,6"."""
+    """Return the CPUs of a list such as "0-3,6"."""
     found: set[int] = set()
     for part in filter(None, text.split(",")):
         first, _, last = part.partition("-")
@@ -52,12 +52,14 @@ def _clock_mhz(root: Path) -> float:
     try:
         return float(_field(root / "proc/cpuinfo", "cpu MHz"))
     except ValueError:
-        problem = Problem("process.core_mhz", "is missing, and this machine does not tell its clock", "MHz of a core")
+        problem = Problem(
+            "process.core_mhz", "is missing, and this machine does not report its clock rate", "MHz of a core"
+        )
         raise InvalidInput(problem) from None
 
 
 def _field(path: Path, name: str) -> str:
-    """The first value under a name in a file of lines `name: value`; "" when there is none."""
+    """Return the first value of a name in a file of lines `name: value`; "" when there is none."""
     try:
         found = re.search(rf"^{re.escape(name)}\s*:\s*(.*)$", path.read_text("utf-8", "replace"), re.MULTILINE)
     except OSError:

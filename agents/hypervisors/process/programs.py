@@ -23,7 +23,7 @@ _PLACE = re.compile(r"\{[a-z]+\}")
 
 @dataclass(frozen=True, slots=True)
 class Here:
-    """What programs are told of the node that they run on."""
+    """The facts about their node that programs receive."""
 
     node: str
     address: str
@@ -47,8 +47,8 @@ def check(programs: Mapping[str, Program]) -> None:
 
 
 def words_of(spec: VmSpec, programs: Mapping[str, Program], here: Here) -> tuple[str, ...]:
-    """The command line for a VM: each argument is one word, whatever is in it. Raises InvalidValue where there is no
-    such program, it takes no arguments, or its file cannot be run."""
+    """Return the command line for a VM: each argument is one word, without interpretation. Raises InvalidValue if there
+    is no such program, it takes no arguments, or its file cannot be run."""
     program = programs.get(spec.template)
     if program is None:
         allowed = ", ".join(sorted(programs)) or "none is allowed on this node"
@@ -72,7 +72,7 @@ def words_of(spec: VmSpec, programs: Mapping[str, Program], here: Here) -> tuple
 
 
 def environment_of(spec: VmSpec, here: Here, output: str) -> dict[str, str]:
-    """All variables that a program finds; `output` is the folder that it may write to."""
+    """Return all variables of a program's environment; `output` is the folder that it may write to."""
     values = _values(spec, here)
     return {
         "PATH": PATH,
@@ -88,7 +88,7 @@ def environment_of(spec: VmSpec, here: Here, output: str) -> dict[str, str]:
 
 
 def last_line(path: str, length: int = 200, window: int = 4_096) -> str:
-    """The last line of a program's output that is not empty, its end if it is long; "" when there is none."""
+    """Return the last line of a program's output that is not empty, or its end if it is long; "" when there is none."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:

@@ -1,4 +1,4 @@
-"""What the driver keeps of each program on disk, so that an agent that comes anew finds it again."""
+"""The on-disk record of each program, by which a restarted agent finds it again."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ FILE = "record.json"
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What a program and all that it has started have used; cumulative. disk_time_s: for how long the disk has kept
-    them waiting (0 where the kernel does not tell)."""
+    """The cumulative usage of a program and everything that it has started. disk_time_s: how long they have waited for
+    the disk (0 where the kernel does not report it)."""
 
     cpu_time_s: float = 0.0
     read_bytes: int = 0
@@ -25,7 +25,7 @@ class Usage:
     disk_time_s: float = 0.0
 
     def since(self, before: Usage) -> Usage:
-        """What has been used since an earlier reading."""
+        """Return the usage since an earlier reading."""
         return Usage(
             max(0.0, self.cpu_time_s - before.cpu_time_s),
             max(0, self.read_bytes - before.read_bytes),
@@ -36,8 +36,8 @@ class Usage:
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """A program as it is to be: an agent that finds it otherwise makes it so. `begun`: it was started. `before`: what
-    its earlier generations had used; `used`: all that it had when it ended."""
+    """The desired state of a program: an agent that finds a difference corrects it. `begun`: it was started. `before`:
+    usage of its earlier generations; `used`: total usage when it ended."""
 
     vm: str
     boot_id: str
@@ -55,12 +55,12 @@ class Record:
 
     @classmethod
     def of(cls, spec: VmSpec, boot_id: str, state: VmState, generation: int) -> Record:
-        """That of a program to be started."""
+        """Return the record of a program to be started."""
         size = spec.memory_mib, spec.vcpus, spec.cpu_mhz, spec.cap_mhz
         return cls(spec.vm, boot_id, state, generation, spec.attempt, *size)
 
     def status(self, usage: Usage, busy: str, address: str) -> VmStatus:
-        """The VM as it is reported, with all that it has used since it came to life as this generation."""
+        """Return the VM's status for reports, with its usage since it came to life as this generation."""
         state = VmState.INCOMING if busy and not self.begun else self.state
         own = usage.since(self.before)
         return VmStatus(
@@ -100,7 +100,7 @@ def write_json(path: Path, value: Any) -> None:
 
 
 def read(folder: Path) -> Record | None:
-    """The record in a folder; None where there is none that can be understood."""
+    """Read the record in a folder; None if there is none that can be parsed."""
     try:
         found = json.loads((folder / FILE).read_text("utf-8"))
         known = {field.name for field in fields(Record)}

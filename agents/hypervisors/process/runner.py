@@ -50,11 +50,11 @@ class Runner(Protocol):
     """
 
     def names(self) -> frozenset[str]:
-        """What has been started and not removed, whether it has ended or not."""
+        """Return the programs that were started and not removed, running or ended."""
         ...
 
     def output(self, name: str) -> str:
-        """The folder that a program may write to; its output is kept there, in the file `output`."""
+        """Return the folder that a program may write to; its output is kept there, in the file `output`."""
         ...
 
     def start(self, name: str, wanted: Launch) -> None:
@@ -62,7 +62,7 @@ class Runner(Protocol):
         ...
 
     def ended(self, name: str) -> Exit | None:
-        """How it ended; None while it is there."""
+        """Return how the program ended; None while it exists."""
         ...
 
     def terminate(self, name: str) -> None:
@@ -78,7 +78,7 @@ class Runner(Protocol):
         ...
 
     def usage(self, name: str) -> Usage:
-        """What it has used; of one that is not there, nothing."""
+        """Return the program's usage; zero if it does not exist."""
         ...
 
     def remove(self, name: str) -> None:

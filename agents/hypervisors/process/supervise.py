@@ -1,7 +1,7 @@
-"""Stands over one program of the runner `cgroup`: starts it, waits for its end, and writes down how it ended.
+"""Supervises one program of the runner `cgroup`: starts it, waits for its end, and records how it ended.
 
-`python -I -m agents.hypervisors.process.supervise FOLDER` returns once the program has been started, with a supervisor
-left behind that outlives whoever asked. It needs root: programs run as another account.
+`python -I -m agents.hypervisors.process.supervise FOLDER` returns once the program has been started. It leaves a
+supervisor behind that outlives the caller. It needs root: programs run as another account.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ _UMASK = 0o022
 
 
 def start_ticks(pid: int) -> int:
-    """When a process was started, in the kernel's own ticks since boot: with its number, which one it is; 0 where there
-    is none, or one that has ended and that nobody has looked after."""
+    """Return when a process was started, in the kernel's ticks since boot; with the process id, this identifies the
+    process. 0 if there is none, or if it has ended and nobody has waited for it."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text("utf-8", "replace").rpartition(")")[2].split()
         return 0 if fields[0] in ("Z", "X") else int(fields[19])
@@ -46,7 +46,7 @@ def _enter(files: list[str], pid: int) -> None:
 
 
 def _program(said: dict[str, Any], go: int) -> NoReturn:
-    """In the child: once it is in its groups, drop all rights and become the program."""
+    """Drop all rights in the child once it is in its groups, and execute the program."""
     try:
         if not os.read(go, 1):
             os._exit(launch.UNUSABLE)
@@ -62,7 +62,7 @@ def _program(said: dict[str, Any], go: int) -> NoReturn:
 
 
 def _supervise(folder: Path, said: dict[str, Any], told: int) -> NoReturn:
-    """In the supervisor: start the program, say so, wait."""
+    """Start the program in the supervisor, confirm it, and wait."""
     os.setsid()
     os.umask(_UMASK)
     os.chdir("/")

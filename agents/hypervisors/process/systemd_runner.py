@@ -32,13 +32,13 @@ _OVER = ("inactive", "failed")
 
 
 def unit_name(name: str) -> str:
-    """The unit of a program."""
+    """Return the unit name of a program."""
     return f"{_HEAD}{name}{_TAIL}"
 
 
 class SystemdRunner:
-    """Implements `Runner`; `all_mhz` is what weights are set against. Raises InvalidInput for keys that only the other
-    runner can heed."""
+    """Implements `Runner`; weights are relative to `all_mhz`. Raises InvalidInput for keys that only the other runner
+    supports."""
 
     def __init__(self, keys: ProcessKeys, bus: SystemdBus, all_mhz: float) -> None:
         for key, given in (("cpus", bool(keys.cpus)), ("confine", keys.confine), ("core_frac", keys.core_frac < 1.0)):
@@ -52,11 +52,11 @@ class SystemdRunner:
         self._hearing: AbstractContextManager[Changes] | None = None
 
     def names(self) -> frozenset[str]:
-        """Those with a launch file."""
+        """Return the programs with a launch file."""
         return frozenset(file.parent.name for file in self._state.glob(f"*/{launch.FILE}"))
 
     def output(self, name: str) -> str:
-        """The state folder of the unit."""
+        """Return the state folder of the unit."""
         return str(self._output / name)
 
     def start(self, name: str, wanted: Launch) -> None:
@@ -80,7 +80,7 @@ class SystemdRunner:
             raise
 
     def ended(self, name: str) -> Exit | None:
-        """As systemd keeps it: the unit stays until it is forgotten."""
+        """Return the end as recorded by systemd: the unit stays until it is forgotten."""
         seen = self._seen(name, "ActiveState", "SubState", "ExecMainCode", "ExecMainStatus")
         over = seen["ActiveState"] in _OVER
         if not over and seen["SubState"] != "exited":
@@ -95,7 +95,8 @@ class SystemdRunner:
         self._signal(name, signal.SIGTERM)
 
     def freeze(self, name: str, frozen: bool) -> None:
-        """By the freezer of cgroups of version 2; where there is none, by signals that stop and continue."""
+        """Freeze or thaw the program with the freezer of cgroups version 2; without one, send signals to stop and
+        continue it."""
         unit = unit_name(name)
         try:
             if frozen:
@@ -112,7 +113,7 @@ class SystemdRunner:
         self._do(lambda: self._bus.set_properties(unit_name(name), self._cpu(cpu)))
 
     def usage(self, name: str) -> Usage:
-        """As systemd counts it, and the unit's group where that is of version 2."""
+        """Return the usage counted by systemd, and by the unit's group if it is of version 2."""
         seen = self._seen(name, "CPUUsageNSec", "IOReadBytes", "IOWriteBytes", "ControlGroup")
         group = str(seen.pop("ControlGroup"))
         cpu_ns, read, written = (0 if value == _UNKNOWN else int(value) for value in seen.values())
@@ -132,8 +133,8 @@ class SystemdRunner:
         (self._state / name / launch.FILE).unlink(missing_ok=True)
 
     def wait(self, timeout_s: float) -> frozenset[str]:
-        """By what systemd says of its units. Returns at once when it hears of them only from now on: what has ended
-        before that is told to nobody, and found by who looks."""
+        """Wait for systemd's notifications about its units. Return at once if they are received only from now on:
+        earlier ends are not notified, and a check finds them."""
         if self._changes is None:
             self._listen()
             return frozenset()
@@ -161,7 +162,7 @@ class SystemdRunner:
             raise TransientError(str(error)) from error
 
     def _heard(self) -> frozenset[str]:
-        """Units that have changed; a connection that is lost is to be opened anew."""
+        """Return the units that have changed; a lost connection is dropped and reopened later."""
         assert self._changes is not None
         try:
             return self._changes.wait(SLICE_S)
@@ -188,7 +189,7 @@ class SystemdRunner:
             return
 
     def _wait_until_stopped(self, unit: str) -> None:
-        """The launcher stops itself: before that it could not be let go."""
+        """Wait until the launcher has stopped itself: before that it cannot be continued."""
         pid = int(self._do(lambda: self._bus.properties(unit, ["MainPID"]))["MainPID"])
         until_s = self._clock.monotonic_s() + STOPPED_LIMIT_S
         while self._clock.monotonic_s() < until_s:
@@ -202,7 +203,7 @@ class SystemdRunner:
         raise TransientError(f"it has not paused itself within {STOPPED_LIMIT_S:g} s")
 
     def _do(self, call: Callable[[], T]) -> T:
-        """What systemd refuses is told as what did not work; the driver can do no more about it."""
+        """Make a call, and convert systemd's refusal to a transient error; the driver can do no more about it."""
         try:
             return call()
         except NotSupported as error:

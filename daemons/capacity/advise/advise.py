@@ -39,8 +39,8 @@ def advise(
     workers: int | None = None,
     tell: Callable[[int, int], None] | None = None,
 ) -> Advice:
-    """Play and rank. `tell`: pieces of work done, and how many there are. Raises `Infeasible` with the nearest miss
-    where no option has all that was asked."""
+    """Simulate and rank. `tell`: called with the number of finished tasks and their total. Raises `Infeasible` with the
+    nearest miss if no option meets all requirements."""
     wanted = settings(load, leases_s)
     chunks = [wanted[at : at + CHUNK] for at in range(0, len(wanted), CHUNK)]
     work = [(_play, (load, chunk)) for chunk in chunks]
@@ -64,7 +64,8 @@ def _play(load: Load, chunk: Sequence[Setting]) -> list[Coordinated]:
 
 
 def _misses(option: Option, own: Coordinated, asked: AdviceRequest) -> tuple[Miss, ...]:
-    """What it lacks; `own`: what dedicated nodes come to. As many jobs complete is taken for the same jobs."""
+    """Return the requirements that it misses; `own`: the result with dedicated nodes. An equal number of completed jobs
+    counts as the same jobs."""
     outcome, found = option.outcome, []
     if outcome.jobs_completed < own.jobs_completed:
         lost = own.jobs_completed - outcome.jobs_completed
@@ -86,8 +87,8 @@ def _misses(option: Option, own: Coordinated, asked: AdviceRequest) -> tuple[Mis
 
 
 def _ranked(judged: Sequence[Judged]) -> list[Judged]:
-    """Those that meet what was asked, by cost; then the others by what they lack. Of those that cost the same as the
-    cheapest left, or nearly, the quickest comes first."""
+    """Return the options that meet the requirements, by cost; then the others by the size of their misses. Of those
+    that cost the same as the cheapest left, or nearly, the quickest comes first."""
     met = sorted((each for each in judged if each.meets), key=_cost)
     ranked: list[Judged] = []
     while met:
@@ -118,7 +119,7 @@ def _lack(each: Judged) -> tuple[float, ...]:
 
 
 def name_of(setting: Setting) -> str:
-    """A model with those of its parameters that matter, for people."""
+    """Return a model with its relevant parameters, for people."""
     both = setting.batch_lower + setting.web_lower
     lease, terms = f"lease {setting.lease_s:g} s", setting.terms
     if setting.model == DEDICATED:
@@ -133,12 +134,12 @@ def name_of(setting: Setting) -> str:
 
 
 def nearest_words(judged: Judged) -> str:
-    """An option and what it lacks."""
+    """Describe an option and its misses."""
     return f"{name_of(judged.option.setting)}: {'; '.join(miss.what for miss in judged.misses)}"
 
 
 def why(advice: Advice, price: float | None) -> str:
-    """Why it is recommended, with the numbers."""
+    """Explain why it is recommended, with the numbers."""
     best, own = advice.best.option, advice.dedicated.option
     hours, of_own = best.outcome.node_hours, own.outcome.node_hours
     days = advice.load.horizon_s / 86_400.0

@@ -20,8 +20,8 @@ MEMORY_MIB = 4_320.0  # of a job on a node, as in the experiments of apc.txt
 
 
 def settings(load: Load, leases_s: Sequence[float]) -> list[Setting]:
-    """All of them, each once. What has no effect on a load (terms of a batch side without jobs, giving way to a web
-    side that needs nothing) is not varied."""
+    """Return all settings, each once. Parameters without effect on a load are not varied: the terms of a batch side
+    without jobs, or preemption by a web side that needs nothing."""
     made = [Setting(DEDICATED, load.nodes, load.web_peak, horizon_s=load.horizon_s)]
     for lease_s in leases_s:
         made += [
@@ -53,7 +53,7 @@ def _lent(load: Load, lease_s: float) -> Iterator[Setting]:
 
 
 def _shared(model: str, load: Load, size: int, lease_s: float, terms: BatchTerms) -> Setting:
-    """`size` nodes as lower bounds of both sides, in the proportion of their peaks: only their sum counts."""
+    """Split `size` nodes into lower bounds of both sides, in the proportion of their peaks: only their sum counts."""
     both = load.nodes + load.web_peak
     web = round(size * load.web_peak / both) if both else 0
     costs = COSTS["paper"]

@@ -97,7 +97,7 @@ class Judged:
 
 
 def parameters(setting: Setting) -> dict[str, Any]:
-    """The parameters of a model, null for those that do not matter to it."""
+    """Return the parameters of a model, null for those that it ignores."""
     terms: BatchTerms | None = setting.terms if setting.model in (FB, FLB_NUB) else None
     asks = terms if setting.model == FLB_NUB else None
     return {

@@ -62,10 +62,12 @@ class _Problems:
 
 
 def read_trace(path: Path, zone: tzinfo | None = None) -> Trace:
-    """The samples of a file. zone: in which local time ISO times with an offset are taken; as written where None.
+    """Return the samples of a file. zone: the local time to which ISO times with an offset are converted; as written if
+    None.
 
-    Raises `InvalidInput` with one `Problem` for each broken line (at most 20): what cannot be read, demands that are
-    negative, not finite or too large, and a second value of an application for one time."""
+    Raises `InvalidInput` with one `Problem` for each broken line (at most 20): lines that cannot be read, demands that
+    are negative, not finite or too large, and a second value of an application for one time.
+    """
     problems = _Problems(path)
     lines, cells = _table(path, problems)
     times = cells.pop("time")
@@ -180,7 +182,7 @@ def _column(name: str, texts: Sequence[str], lines: Sequence[int], problems: _Pr
 def _once(
     absolute_s: Floats, application: Ints, lines: Sequence[int], names: Sequence[str], problems: _Problems
 ) -> None:
-    """No application has two values for one time."""
+    """Check that no application has two values for one time."""
     order = np.lexsort((absolute_s, application))
     same = (np.diff(absolute_s[order]) == 0.0) & (np.diff(application[order]) == 0)
     if not same.any():

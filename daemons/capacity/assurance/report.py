@@ -49,7 +49,7 @@ class ResourceReport:
     notes: list[str]
 
     def to_json(self) -> dict[str, Any]:
-        """As an object."""
+        """Return it as an object."""
         return {name: getattr(self, name) for name in ("static_peak", "slot_peak", "slots", "gamma")}
 
 
@@ -65,7 +65,7 @@ class AssureReport:
     wall_s: float
 
     def to_json(self) -> dict[str, Any]:
-        """As an object: the servers' values on top, the other resources by name."""
+        """Return it as an object: the servers' values on top, the other resources by name."""
         others = {name: each.to_json() for name, each in self.resources.items() if name != SERVERS}
         found: dict[str, Any] = {"applications": self.applications, "method": self.method.value}
         found |= self.resources[SERVERS].to_json()
@@ -75,8 +75,8 @@ class AssureReport:
 
 
 def report_of(trace: Trace, asked: AssureOptions) -> AssureReport:
-    """The report of a trace. Raises `InvalidInput` for a resource of `asked` that the trace does not have, and
-    `InvalidValue` for slots, times or demands that the models do not take."""
+    """Return the report of a trace. Raises `InvalidInput` for a resource of `asked` that the trace does not have, and
+    `InvalidValue` for slots, times or demands that the models do not accept."""
     begun_s = perf_s()
     columns = _units(trace, asked.target)
     unknown = sorted(set(asked.server) - set(columns) | {SERVERS} & set(asked.server))
@@ -161,7 +161,7 @@ def _number(value: float) -> float | None:
 
 
 def _notes(observed: build.Series, seen: Ints, unseen: int, measured: Measured, chosen: Assurance) -> list[str]:
-    """What was assumed, and what is to be known of the figures."""
+    """Return the assumptions, and what a reader must know about the figures."""
     found = []
     if len(seen) < observed.slots:
         found.append(f"{observed.slots - len(seen)} of {observed.slots} slots have no observation and are left out")
@@ -184,7 +184,7 @@ def _notes(observed: build.Series, seen: Ints, unseen: int, measured: Measured, 
 
 
 def _binding(reports: dict[str, ResourceReport], asked: AssureOptions) -> dict[str, str]:
-    """By each theta the resource that needs the most servers."""
+    """Return, by theta, the resource that needs the most servers."""
     if not asked.server:
         return {}
     has = {SERVERS: 1.0} | asked.server

@@ -20,9 +20,9 @@ _ROUNDING = 1e-9  # that a product may be above a whole number without counting 
 
 
 def read_steps(path: Path, scale: float, period_s: float | None = None) -> WebDemand:
-    """The step function in a file, times `scale` and rounded up. period_s: after which it begins anew; where None the
-    smallest number of whole days in which all its times lie. Raises `InvalidInput` with one `Problem` for each broken
-    line (at most 20), or for a file that cannot be read or holds nothing."""
+    """Return the step function in a file, times `scale` and rounded up. period_s: the period after which it repeats; if
+    None, the smallest number of whole days that covers all its times. Raises `InvalidInput` with one `Problem` for each
+    broken line (at most 20), or for a file that cannot be read or is empty."""
     problems: list[Problem] = []
     times_s: list[float] = []
     nodes: list[int] = []
@@ -84,5 +84,6 @@ def number_in(text: str) -> float:
 
 
 def csv_lines(path: Path, expected: str = _EXPECTED) -> Iterator[str]:
-    """The lines of a CSV file, unpacked where it is compressed. Raises `InvalidInput`, with what was `expected`."""
+    """Yield the lines of a CSV file, decompressed if necessary. Raises `InvalidInput` that names what was
+    `expected`."""
     return read_lines(path, expected, FILE_BYTES_MAX)

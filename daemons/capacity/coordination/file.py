@@ -58,8 +58,8 @@ class Batch:
 
 @dataclass(frozen=True, slots=True)
 class Web:
-    """demand: a CSV file beside the scenario. period_s: after which it begins anew; None: the whole days that hold
-    it."""
+    """The web side of a scenario. demand: a CSV file next to the scenario. period_s: the period after which it repeats;
+    None: the whole days that cover it."""
 
     demand: str
     scale: Annotated[float, Range(1e-6, 1e6)] = 1.0
@@ -92,7 +92,7 @@ class Registered:
     key: str = "cluster.model"
 
     def broken(self, values: Mapping[str, Any]) -> str:
-        """What is expected, "" where that is so or another problem was told."""
+        """Return the expected value, "" if the model is valid or another problem was already reported."""
         known = names(policy_group("coordination"))
         return "" if values.get(self.key, known[0]) in known else "one of " + ", ".join(known)
 
@@ -104,7 +104,7 @@ class FewTimers:
     key: str = "cluster.lease_s"
 
     def broken(self, values: Mapping[str, Any]) -> str:
-        """What is expected, "" where that is so or what it is held against is not good."""
+        """Return the expected value, "" if the condition holds or a value it depends on is missing."""
         if self.key not in values or "horizon_s" not in values:
             return ""
         few = values["horizon_s"] / values[self.key] <= EVENTS_MAX
@@ -127,7 +127,7 @@ class Scenario:
     cluster: Cluster
 
     def setting(self) -> Setting:
-        """What is played."""
+        """Return the simulated setting."""
         cluster, memory_mib = self.cluster, self.batch.memory_mib
         batch_lower, web_lower = _lower_bounds(cluster)
         costs = COSTS[cluster.operation_costs]
@@ -164,7 +164,7 @@ class _Loose:
 
 
 def _lower_bounds(cluster: Cluster) -> tuple[int, int]:
-    """Of the batch and of the web side; of what they share only the sum counts."""
+    """Return the lower bounds of the batch and of the web side; if they share one, only the sum counts."""
     if cluster.model == DEDICATED:
         return cluster.batch_nodes or 0, cluster.web_nodes or 0
     if cluster.model == ON_DEMAND:
@@ -173,7 +173,8 @@ def _lower_bounds(cluster: Cluster) -> tuple[int, int]:
 
 
 def read(path: Path) -> LoadedScenario:
-    """The scenario at `path` with its log and its demand. Raises `InvalidInput` with each problem and its place."""
+    """Read the scenario at `path` with its log and its demand. Raises `InvalidInput` with each problem and its
+    place."""
     problems: list[Problem] = []
     scenario = _tried(problems, lambda: load(path, Scenario))
     loose = load(path, _Loose) if scenario is None and _is_toml(path) else scenario
@@ -194,7 +195,7 @@ def read(path: Path) -> LoadedScenario:
 
 
 def _tried(problems: list[Problem], work: Callable[[], T]) -> T | None:
-    """What `work` gives, None where its problems were noted."""
+    """Return the result of `work`, None if its problems were recorded."""
     try:
         return work()
     except InvalidInput as error:
@@ -238,13 +239,13 @@ def _without_sizes(path: Path, cluster: Any) -> list[Problem]:
 
 
 def _file(path: Path, table: Any, key: str) -> Path | None:
-    """A file that the scenario names; None where the checks of its key tell of it."""
+    """Return a file that the scenario names; None if its key is invalid, which other checks report."""
     name = table.get(key) if isinstance(table, dict) else getattr(table, key, None)
     return path.parent / name if isinstance(name, str) else None
 
 
 def _number(table: Any, key: str) -> float | None:
-    """A positive number of a table that perhaps nobody has checked; None where it is none."""
+    """Return a positive number of a possibly unchecked table; None if it is not one."""
     value = table.get(key) if isinstance(table, dict) else getattr(table, key, None)
     good = isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < SECONDS_MAX
     return float(value) if good and value is not None else None

@@ -17,8 +17,8 @@ Floats = NDArray[np.float64]
 
 
 def on_demand(jobs: Sequence[ReplayJob], demand: WebDemand, setting: Setting) -> Coordinated:
-    """The figures of jobs submitted in [0, horizon). Every unit that was started counts in full, one at least for a
-    job; adjustments count leases, their ends within the horizon, and changes of the web side."""
+    """Return the figures of jobs submitted in [0, horizon). Every started unit counts in full, at least one for a job;
+    adjustments count leases, their ends within the horizon, and changes of the web side."""
     begun_s = perf_s()
     horizon_s, lease_s = setting.horizon_s, setting.lease_s
     submits_s, runs_s, sizes = _columns(jobs)
@@ -53,7 +53,7 @@ def _peak(nodes: Floats) -> int:
 
 
 def _by_hour(begins_s: Floats, ends_s: Floats, sizes: Floats, times_s: Floats, web: Floats, horizon_s: float) -> Floats:
-    """In each clock hour: all leases that overlap it, and the most that the web side has in it."""
+    """Return, for each clock hour: all leases that overlap it, and the most that the web side has in it."""
     hours = max(1, math.ceil(horizon_s / SECONDS_PER_HOUR))
     change = np.zeros(hours + 1)
     first = (begins_s // SECONDS_PER_HOUR).astype(np.int64)
@@ -72,7 +72,7 @@ def _by_hour(begins_s: Floats, ends_s: Floats, sizes: Floats, times_s: Floats, w
 def _by_moment(
     begins_s: Floats, ends_s: Floats, sizes: Floats, times_s: Floats, web: Floats, horizon_s: float
 ) -> Floats:
-    """After each change before the horizon; what ends in an instant goes before what begins."""
+    """Return the size after each change before the horizon; at the same instant, ends are processed before begins."""
     at_s = np.concatenate([begins_s, ends_s, times_s])
     change = np.concatenate([sizes, -sizes, np.diff(web, prepend=0.0)])
     order = np.argsort(at_s, kind="stable")

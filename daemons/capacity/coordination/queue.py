@@ -25,7 +25,7 @@ class WaitingJobs:
         return self._sizes[-1] if self._sizes else 0
 
     def add(self, job: int, size: int) -> None:
-        """A job comes, or comes back to its place."""
+        """Add a job that arrives, or put one back in its place."""
         self.queued += size
         if found := self._by_size.get(size):
             heappush(found, job)
@@ -35,8 +35,8 @@ class WaitingJobs:
         self.least = self._sizes[0]
 
     def take(self, idle: int) -> int:
-        """The first job in order of arrival that `idle` nodes suffice for, which waits no more; -1 where there is none.
-        Taken again and again with what is left, they are those that one first-fit pass starts. O(sizes)."""
+        """Remove and return the first job in order of arrival for which `idle` nodes suffice; -1 if there is none.
+        Repeated calls with the remaining nodes return the jobs that one first-fit pass starts. O(sizes)."""
         by_size, first, taken = self._by_size, math.inf, 0
         for size in self._sizes:
             if size > idle:

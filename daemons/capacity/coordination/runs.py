@@ -1,8 +1,9 @@
-"""Plays a batch and a web environment that share nodes, in virtual time: jobs of a log, first fit in order of arrival,
-and a demand series; who has how many nodes says a coordination policy (phoenixcloud.txt sections 5 and 6).
+"""A simulation of a batch and a web environment that share nodes, in virtual time: jobs of a log, first fit in order of
+arrival, and a demand series; a coordination policy sets the number of nodes of each (phoenixcloud.txt sections 5 and
+6).
 
 Within one instant: jobs that end, the web side's demand, the provider's timer, the batch manager's, arrivals, and one
-scheduling pass. Nodes are counted, not told apart.
+scheduling pass. Nodes are counted but not identified.
 """
 
 from __future__ import annotations
@@ -63,7 +64,7 @@ class _Nodes:
             self.since_s = now_s
 
     def settle(self) -> None:
-        """All changes of an instant are done."""
+        """Finish all changes of an instant."""
         self.held = max(self.least, self.batch + self.web)
         self.peak = max(self.peak, self.held)
 
@@ -95,7 +96,7 @@ class _Run:
     # --- time ---------------------------------------------------------------------------------------------------------
 
     def play(self) -> None:
-        """From 0 to the horizon; what ends there has ended in time."""
+        """Simulate from 0 to the horizon; a job that ends at the horizon has ended in time."""
         self._decide(Moment.START, 0.0)
         self.nodes.adjustments = 0  # what it begins with was not adjusted
         self.changed = 1
@@ -135,7 +136,7 @@ class _Run:
             nodes.advance(now_s)
 
     def outcome(self, wall_s: float) -> Coordinated:
-        """What came out."""
+        """Return the outcome."""
         nodes, count = self.nodes, self.completed
         return Coordinated(
             jobs_submitted=len(self.sizes),
@@ -156,14 +157,14 @@ class _Run:
         )
 
     def _too_large(self) -> int:
-        """Jobs that can never run, whatever the others do."""
+        """Return the number of jobs that can never run, regardless of the others."""
         most, sizes = self.setting.batch_most(min(nodes for _, nodes in self.changes[:-1])), self.sizes
         return 0 if most is None else sum(size > most for size in sizes)
 
     # --- jobs ---------------------------------------------------------------------------------------------------------
 
     def _end(self, now_s: float) -> None:
-        """Jobs whose work is done."""
+        """End the jobs whose work is done."""
         ends, running = self.ends, self.running
         while ends and ends[0][0] <= now_s:
             end_s, job, started_s = heappop(ends)
@@ -176,7 +177,7 @@ class _Run:
             self.turnaround_s += end_s - self.submits_s[job]
 
     def _saved(self, now_s: float) -> None:
-        """Jobs that are on disk now: their nodes are free, they wait at their places."""
+        """Free the nodes of jobs that are on disk now; the jobs wait at their places."""
         while self.leaving and self.leaving[0][0] <= now_s:
             _, job = self.leaving.popleft()
             self.nodes.busy -= self.sizes[job]
@@ -189,7 +190,7 @@ class _Run:
             self._start(job, now_s)
 
     def _arrive(self, now_s: float) -> None:
-        """Jobs that are submitted: they come after all that wait, which have had their turn."""
+        """Add the jobs that are submitted: they come after all waiting jobs, which have had their turn."""
         nodes, sizes, submits_s = self.nodes, self.sizes, self.submits_s
         while submits_s[self.arrived] <= now_s:
             job = self.arrived

@@ -26,7 +26,7 @@ class WebDemand:
     period_s: float
 
     def changes(self, horizon_s: float) -> Iterator[tuple[float, int]]:
-        """When and to what it changes in [0, horizon_s), the first at 0."""
+        """Yield each time in [0, horizon_s) at which it changes, with the new value; the first at 0."""
         known = -1
         steps = list(zip(self.times_s, self.nodes, strict=True))
         if not steps or steps[0][0] > 0.0:
@@ -41,7 +41,7 @@ class WebDemand:
                     yield begin_s + from_s, nodes
 
     def most(self, horizon_s: float) -> tuple[int, float]:
-        """The most that it is in [0, horizon_s), and when first."""
+        """Return its maximum in [0, horizon_s), and the first time it is reached."""
         nodes, at_s = max(((nodes, -at_s) for at_s, nodes in self.changes(horizon_s)), default=(0, 0.0))
         return nodes, -at_s
 
@@ -69,20 +69,20 @@ class Setting:
         return {FB: self.batch_lower + self.web_lower, DEDICATED: self.web_lower}.get(self.model)
 
     def batch_most(self, web_least: int) -> int | None:
-        """How many nodes the batch side can have where the web side always has `web_least`; None: there is no end."""
+        """Return how many nodes the batch side can have if the web side always has `web_least`; None: unlimited."""
         both = self.batch_lower + self.web_lower
         return {FB: both - web_least, DEDICATED: self.batch_lower}.get(self.model)
 
 
 @dataclass(frozen=True, slots=True)
 class Coordinated:
-    """What came out. Means in seconds over the jobs that ended by the horizon, None where there is none.
+    """The outcome. Means in seconds over the jobs that ended by the horizon, None if there is none.
 
     execution: on its nodes since its last begin from zero. peak_nodes: most nodes held, `on-demand` by clock hour over
     all leases that overlap it; peak_nodes_instant: at one moment. node_hours: held by both sides. lost_node_hours: size
     x run so far of every killed attempt; overhead_node_hours: jobs' nodes while being suspended and resumed;
-    web_waited_node_hours: what the web side was entitled to and waited for. adjustments: changes of a side's size.
-    jobs_too_large: can never run, whatever the others do.
+    web_waited_node_hours: the quota of the web side for which it waited. adjustments: changes of a side's size.
+    jobs_too_large: can never run, regardless of the others.
     """
 
     jobs_submitted: int

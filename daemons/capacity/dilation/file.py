@@ -95,7 +95,7 @@ class DilationFile:
 
 
 def read(path: Path) -> DilationFile:
-    """The file at `path`. Raises `InvalidInput` naming each problem with its place in the file."""
+    """Read the file at `path`. Raises `InvalidInput` naming each problem with its place in the file."""
     file = records.read(parse_file(path), File, str(path), notation=records.JSON, check=_check)
     machines: dict[str, int] = {}
     return DilationFile(
@@ -118,7 +118,7 @@ def _stages(job: Job) -> tuple[Stage, ...]:
 
 
 def _check(file: File, found: Findings) -> None:
-    """What must hold between the keys."""
+    """Check the conditions between the keys."""
     if found.is_good("resources"):
         for name in file.servers:
             if name not in file.resources:

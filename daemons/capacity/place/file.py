@@ -109,12 +109,12 @@ class PlaceFile:
 
 
 def read(path: Path) -> PlaceFile:
-    """The file at `path`. Raises `InvalidInput` naming each problem with its place in the file."""
+    """Read the file at `path`. Raises `InvalidInput` naming each problem with its place in the file."""
     return check(parse_file(path), str(path))
 
 
 def check(raw: Any, name: str) -> PlaceFile:
-    """What a parsed file says; `name` is where problems are said to be. Raises `InvalidInput`."""
+    """Check a parsed file; `name` is the file name in reported problems. Raises `InvalidInput`."""
     file = records.read(raw, Cluster, name, notation=records.JSON, check=lambda file, found: _Check(file, found).all())
     costs = file.operation_costs
     return PlaceFile(
@@ -132,13 +132,13 @@ def check(raw: Any, name: str) -> PlaceFile:
 
 
 def vm_names(job: Job) -> list[str]:
-    """What the VMs of a job are called in `placement`."""
+    """Return the names of the VMs of a job in `placement`."""
     count = job.instances
     return [job.name] if count == 1 else [instance_name(job.name, index) for index in range(count)]
 
 
 def replica_name(app: str, node: str) -> str:
-    """What the instance of a web application on a node is called in `placement`."""
+    """Return the name of the instance of a web application on a node in `placement`."""
     return f"{app}@{node}"
 
 
@@ -152,7 +152,7 @@ def _whole_job(job: Job, file: Cluster) -> WholeJob:
 
 
 def _whole_stages(job: Job) -> list[WholeStage]:
-    """What a stage leaves out, the job's own keys say; NaN for what nothing says."""
+    """Fill values that a stage omits from the job's own keys; NaN if neither gives one."""
     return [
         WholeStage(
             _known(stage.work_mcycles),
@@ -180,7 +180,7 @@ def _held(job: Job, placement: Mapping[str, Held]) -> Sequence[Place]:
 
 
 def _nodes_of_replicas(app: WebApp, placement: Mapping[str, Held]) -> dict[str, str]:
-    """The node in the name of each VM of a web application that `placement` has."""
+    """Return the node in the name of each VM of a web application that `placement` has."""
     parts = {vm: vm.partition("@") for vm in placement}
     return {vm: node for vm, (name, at_sign, node) in parts.items() if at_sign and name == app.name}
 
@@ -239,7 +239,7 @@ class _Check:
         self._used: set[str] = set()
 
     def all(self) -> None:
-        """Tell everything that does not fit."""
+        """Report everything that does not fit."""
         file = self._file
         self._names("nodes", file.nodes, {})
         for index, node in enumerate(file.nodes):
@@ -420,7 +420,7 @@ _NEEDED = {
 
 
 def _figures(flow: Flow) -> tuple[str, ...]:
-    """The figures without which the response time, or the rate that CPU can answer, is not known."""
+    """Return the figures without which the response time, or the rate that CPU can answer, is unknown."""
     if flow.throughput_per_s is not None:
         return ("work_mcycles",)
     return ("c_mhz_s",) if flow.model is ModelForm.SHIFTED_HYPERBOLA else ("rate_per_s", "work_mcycles")

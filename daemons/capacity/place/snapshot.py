@@ -40,25 +40,25 @@ class _Workload:
     desired_start_s: float
     vcpus: int
     importance: float
-    needs: tuple[str, ...]
+    required_labels: tuple[str, ...]
     goal_s: float = math.inf
     done_mcycles: float = 0.0
     instances: int = 1
-    separate: bool = False
+    spread: bool = False
     app: int = -1
     stages: tuple[WholeStage, ...] = ()
     whole_stage: WholeStage | None = None
     loading: Mapping[str, float] = field(default_factory=dict)
 
     def of(self, chosen: Callable[[Iterable[float]], float], key: str) -> float:
-        """What its stages come to."""
+        """Return the combined value of its stages."""
         stages = self.stages if self.whole_stage is None else (self.whole_stage,)
         return float(chosen([getattr(stage, key) for stage in stages]))
 
 
 def snapshot_of(file: PlaceFile) -> Snapshot:
-    """The snapshot: jobs in order of submission (ties: as in the file), then one row for each instance that a web
-    application may have, those that run first."""
+    """Return the snapshot: jobs in order of submission (ties: as in the file), then one row for each instance that a
+    web application may have, running ones first."""
     workloads = _workloads(file)
     nodes = {node.name: index for index, node in enumerate(file.nodes)}
     held = _allotted(file, workloads)
@@ -80,7 +80,8 @@ def snapshot_of(file: PlaceFile) -> Snapshot:
 
 
 def _loading(file: PlaceFile, workloads: Sequence[_Workload]) -> LoadingColumns | None:
-    """What the jobs load, on nodes of as many types as there are different servers; None where nothing is shared."""
+    """Return the loadings of the jobs, on nodes of as many types as there are different servers; None if nothing is
+    shared."""
     resources = tuple(dict.fromkeys(name for job in file.jobs for name in job.loading))
     if file.interference == "off" or not resources:
         return None
@@ -103,7 +104,7 @@ def _ints(values: list[Any]) -> np.ndarray:
 
 
 def _workloads(file: PlaceFile) -> list[_Workload]:
-    """A row for each job and for each possible instance of a web application."""
+    """Return a row for each job and for each possible instance of a web application."""
     cores = max((node.cores or 1 for node in file.nodes), default=1)
     jobs = sorted((_of_job(job, file.now_s, cores) for job in file.jobs), key=lambda row: row.submit_s)
     return jobs + [replica for app, row in enumerate(file.web_apps) for replica in _replicas(file, app, row, cores)]
@@ -119,11 +120,11 @@ def _of_job(job: WholeJob, now_s: float, cores: int) -> _Workload:
         desired_start_s=job.desired_start_s,
         vcpus=keys.vcpus or cores,
         importance=keys.importance,
-        needs=keys.needs,
+        required_labels=keys.needs,
         goal_s=math.inf if keys.goal_s is None else keys.goal_s,
         done_mcycles=keys.done_mcycles,
         instances=keys.instances,
-        separate=keys.separate,
+        spread=keys.separate,
         stages=job.stages,
         loading=job.loading,
     )
@@ -142,7 +143,7 @@ def _replicas(file: PlaceFile, number: int, app: WholeApp, cores: int) -> list[_
             desired_start_s=file.now_s,
             vcpus=keys.vcpus or cores,
             importance=keys.importance,
-            needs=keys.needs,
+            required_labels=keys.needs,
             app=number,
             whole_stage=whole_stage,
         )
@@ -170,10 +171,10 @@ def _columns(rows: Sequence[_Workload]) -> WorkloadColumns:
         vcpus=_ints([row.vcpus for row in rows]),
         instances=_ints([row.instances for row in rows]),
         importance=_floats([row.importance for row in rows]),
-        separate=np.array([row.separate for row in rows], dtype=np.bool_),
+        spread=np.array([row.spread for row in rows], dtype=np.bool_),
         fixed=np.zeros(count, dtype=np.bool_),
         first_instance=held.cumsum() - held,
-        needs=tuple(row.needs for row in rows),
+        required_labels=tuple(row.required_labels for row in rows),
         app=_ints([row.app for row in rows]),
         changed_s=np.full(count, -np.inf),
         first_stage=stages.cumsum() - stages,

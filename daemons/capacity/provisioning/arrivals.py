@@ -27,8 +27,8 @@ class ArrivalProcess:
 
 
 def thesis_arrivals(scenario: Scenario, begin: float = 0.0) -> ArrivalProcess:
-    """next = x + z a(x), z exponential, x the arrival before (`begin`, in intervals, at first); the first one after the
-    end of submission and all later ones do not count (batch-provisioning.txt section 5.1.1)."""
+    """Return arrivals by next = x + z a(x), z exponential, x the arrival before (`begin`, in intervals, at first); the
+    first one after the end of submission and all later ones do not count (batch-provisioning.txt section 5.1.1)."""
     mean_s, end_s, interval_s = scenario.arrivals.mean_s, scenario.submission_end_s, scenario.period.interval_s
 
     def draw(rng: np.random.Generator, runs: int) -> Floats:

@@ -120,7 +120,8 @@ class PositiveProfile:
     key: str = "arrivals.profile"
 
     def broken(self, values: Mapping[str, Any]) -> str:
-        """What is expected of the profile, "" where that is so or what it is held against is not good."""
+        """Return the requirement that the profile does not meet, "" if it meets it or a value it depends on is
+        invalid."""
         given = _given(values, "arrivals.profile", "arrivals.mean_s", "period.interval_s", "period.submission_end")
         if given is None:
             return ""
@@ -144,7 +145,7 @@ class SmallTables:
     key: str = "servers.max"
 
     def broken(self, values: Mapping[str, Any]) -> str:
-        """What is expected, "" where that is so or what it is held against is not good."""
+        """Return the requirement that is not met, "" if it is met or a value it depends on is invalid."""
         given = _given(
             values,
             "servers.max",
@@ -170,7 +171,7 @@ class ShortWork:
     key: str = "service.mean_s"
 
     def broken(self, values: Mapping[str, Any]) -> str:
-        """What is expected, "" where that is so or what it is held against is not good."""
+        """Return the requirement that is not met, "" if it is met or a value it depends on is invalid."""
         given = _given(
             values,
             "servers.max",
@@ -221,7 +222,7 @@ class Scenario:
         return self.period.submission_end * self.period.interval_s
 
     def gap_factor(self, at_s: NDArray[np.float64]) -> NDArray[np.float64]:
-        """a(x) at times in s from the begin of the period."""
+        """Return a(x) at times in s from the beginning of the period."""
         values: NDArray[np.float64] = Polynomial(self.arrivals.profile)(at_s)
         return values
 
@@ -255,7 +256,7 @@ class Paid:
     highest: float
 
     def times(self, factor: float) -> Paid:
-        """In another unit."""
+        """Convert the prices to another unit."""
         return Paid(self.price * factor, self.removal_price * factor, self.highest * factor)
 
 
@@ -284,7 +285,8 @@ class _Loose:
 
 
 def read(path: Path, pay: Pay) -> PricedScenario:
-    """The scenario at `path`; `pay` reads its price series. Raises `InvalidInput` with each problem and its place."""
+    """Read the scenario at `path`; `pay` reads its price series. Raises `InvalidInput` with each problem and its
+    place."""
     problems: list[Problem] = []
     scenario: Scenario | None = None
     try:
@@ -302,7 +304,8 @@ def read(path: Path, pay: Pay) -> PricedScenario:
 
 
 def _series(path: Path, pay: Pay) -> Paid | None:
-    """The prices that a file names; None where its shape is another or too little else is known."""
+    """Return the prices in the file that a scenario names; None if it has another shape, or too many other values are
+    invalid."""
     loose = load(path, _Loose)
     price, period = loose.price, loose.period
     if not isinstance(price, dict) or price.get("shape") != Shape.SERIES:
@@ -322,7 +325,7 @@ def _series(path: Path, pay: Pay) -> Paid | None:
 
 
 def _start(price: Mapping[str, Any], path: Path) -> datetime.datetime:
-    """When the period starts. Raises `InvalidInput` for every key that a series must have and that is not there."""
+    """Return the start of the period. Raises `InvalidInput` for every required key of a series that is missing."""
     problems = [
         Problem(f"{path}: price.{key}", "is missing", what)
         for key, what in (("file", "a CSV file beside the scenario"), ("column", "the name of a column"))
@@ -339,14 +342,14 @@ def _start(price: Mapping[str, Any], path: Path) -> datetime.datetime:
 
 
 def _number(table: Any, key: str, default: float = 0.0) -> float:
-    """A number of a table that nobody has checked; 0 where it is none that can be used."""
+    """Return a number of an unchecked table; 0 if it is unusable."""
     value = table.get(key, default) if isinstance(table, dict) else default
     good = isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < SECONDS_MAX
     return float(value) if good and value is not None else 0.0
 
 
 def _moment(raw: object) -> datetime.datetime | None:
-    """A time in TOML or in ISO 8601; None where it is none."""
+    """Parse a time in TOML or in ISO 8601; None if it is not one."""
     if isinstance(raw, datetime.datetime):
         return raw
     try:

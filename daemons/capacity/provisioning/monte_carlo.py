@@ -113,14 +113,14 @@ def simulate(period: Period, process: ArrivalProcess, rules: Mapping[str, Sizes]
 
 
 def chunk_size(events: float) -> int:
-    """How many runs of so many events are played at once."""
+    """Return how many runs of `events` events are simulated at once."""
     return int(min(CHUNK_MAX, max(100.0, CHUNK_EVENTS / max(events, 1.0))))
 
 
 def _play(
     period: Period, times: Floats, rules: Sequence[Sizes], places: int, rng: np.random.Generator, tally: _Tally
 ) -> None:
-    """One lot of runs from begin to deadline, row by row into the tally."""
+    """Simulate one batch of runs from begin to deadline, row by row into the tally."""
     runs = times.shape[0]
     jobs = np.zeros((len(rules), runs), dtype=np.int32)
     before = np.full_like(jobs, period.servers_min)
@@ -144,7 +144,7 @@ def _play(
 
 
 def _decide(rules: Sequence[Sizes], interval: int, before: Ints, jobs: Ints, wanted: NDArray[np.bool_]) -> Ints:
-    """The sizes after the decision point, for every rule and run; updates what delayed rules remember."""
+    """Return the sizes after the decision point, for every rule and run; updates the memory of delayed rules."""
     size = np.empty_like(before)
     for row, rule in enumerate(rules):
         table = rule.sizes[interval]
@@ -174,10 +174,11 @@ def _by_interval(times: Floats, intervals: int) -> Iterator[NDArray[np.float32]]
 
 
 def events_of(arriving: NDArray[np.float32], rate: float, rng: np.random.Generator) -> NDArray[np.int32]:
-    """The arrivals of an interval, and what may be completions, `rate` of them on average.
+    """Return the arrivals of an interval, and possible completions, `rate` of them on average.
 
-    int32[runs, k], ascending: the moment of each event in the interval as the bits of a float32, the last bit of
-    which is 1 for an arrival and 0 for what may be a completion; `_NEVER` or more where there is none."""
+    int32[runs, k], ascending: the moment of each event in the interval as the bits of a float32, whose last bit is 1
+    for an arrival and 0 for a possible completion; `_NEVER` or more for none.
+    """
     runs: int = arriving.shape[0]
     count = rng.poisson(rate, runs)
     most = int(count.max(initial=0))
@@ -225,12 +226,12 @@ class _Tally:
         self._sums = np.zeros((2, 4, rules))
 
     def note(self, interval: int, size: Ints, jobs: Ints) -> None:
-        """What there is in an interval."""
+        """Record the state in an interval."""
         self._servers[:, interval] += size.sum(axis=1)
         self._note_jobs(interval, jobs)
 
     def note_end(self, jobs: Ints, cost: Floats, added: Floats) -> None:
-        """What there is at the deadline."""
+        """Record the state at the deadline."""
         self._note_jobs(self._jobs.shape[2] - 1, jobs)
         self._missed += (jobs > 0).sum(axis=1)
         for index, values in enumerate((cost, jobs, added[0], added[1])):
@@ -242,7 +243,7 @@ class _Tally:
         self._jobs[1, :, at] += np.square(jobs, dtype=np.float64).sum(axis=1)
 
     def outcome(self, row: int, runs: int) -> Outcome:
-        """Of one rule."""
+        """Return the outcome of one rule."""
         cost, late, events, servers = (
             _estimate(float(self._sums[0, index, row]), float(self._sums[1, index, row]), runs)
             for index in range(self._sums.shape[1])
@@ -273,7 +274,7 @@ def _estimate(total: float, squares: float, runs: int) -> Estimate:
 
 
 def wilson(hits: int, runs: int) -> tuple[float, float]:
-    """The 95 % interval of a probability by Wilson's score."""
+    """Return the 95 % interval of a probability by Wilson's score."""
     share, weight = hits / runs, Z_95 * Z_95 / runs
     middle = (share + weight / 2.0) / (1.0 + weight)
     half = Z_95 * math.sqrt(share * (1.0 - share) / runs + weight / (4.0 * runs)) / (1.0 + weight)

@@ -16,7 +16,7 @@ Floats = NDArray[np.float64]
 
 
 def problem_of(given: PricedScenario, shape: str | None = None) -> DeadlineProblem:
-    """The problem that a scenario states; `shape`: of the prices, in place of its own."""
+    """Return the problem that a scenario describes; `shape`: of the prices, in place of its own."""
     scenario = given.scenario
     interval_s = scenario.period.interval_s
     service = scenario.service.mean_s / interval_s
@@ -38,7 +38,7 @@ def problem_of(given: PricedScenario, shape: str | None = None) -> DeadlineProbl
 
 
 def period_of(problem: DeadlineProblem) -> Period:
-    """The same for `provision_monte_carlo`."""
+    """Return the same problem for `provision_monte_carlo`."""
     return Period(
         problem.service, problem.servers_min, problem.deploy, problem.price, problem.removal_price, problem.slots
     )

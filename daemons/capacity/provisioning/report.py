@@ -42,7 +42,7 @@ class PolicyReport:
     lower_bound: float | None = None
 
     def to_json(self) -> Values:
-        """The keys of the output."""
+        """Return the keys of the output."""
         values = asdict(self)
         values["deployments"] = {"events": values.pop("deployment_events"), "servers": values.pop("servers_deployed")}
         bound = values.pop("lower_bound")
@@ -65,7 +65,7 @@ class ProvisionReport:
     wall_s: dict[str, float]
 
     def to_json(self) -> Values:
-        """The keys of the output."""
+        """Return the keys of the output."""
         values: Values = {
             "capacity": self.capacity,
             "breach": {str(servers): value for servers, value in self.breach.items()},
@@ -77,7 +77,8 @@ class ProvisionReport:
 
 
 def report_of(given: PricedScenario, policies: Sequence[str], runs: int, seed: int, tell: Tell) -> ProvisionReport:
-    """The whole report; `runs` periods are played (0: none) from `seed`. `tell` hears what goes on."""
+    """Return the whole report; `runs` periods are simulated (0: none) from `seed`. `tell` receives progress
+    messages."""
     problem = problem_of(given)
     begun_s = perf_s()
     tell("capacity")
@@ -112,7 +113,7 @@ def report_of(given: PricedScenario, policies: Sequence[str], runs: int, seed: i
 
 
 def policy_report(problem: DeadlineProblem, name: str, guarded: bool = False) -> tuple[SizeTable, PolicyReport]:
-    """The sizes of one policy and what is to be expected of them."""
+    """Return the sizes of one policy and their expected results."""
     begun_s = perf_s()
     table, bound = table_of(problem, name, guarded)
     found: Evaluation = evaluate(problem, table)
@@ -130,7 +131,7 @@ def policy_report(problem: DeadlineProblem, name: str, guarded: bool = False) ->
 
 
 def table_of(problem: DeadlineProblem, name: str, guarded: bool = False) -> tuple[SizeTable, float | None]:
-    """The sizes of one policy and, of `optimal`, what every policy that keeps the promise costs at least."""
+    """Return the sizes of one policy and, for `optimal`, the lowest cost of any policy that meets the confidence."""
     if name == "optimal":
         best = optimal(problem)
         return best.table, best.lower_bound if math.isfinite(best.lower_bound) else None
@@ -138,7 +139,7 @@ def table_of(problem: DeadlineProblem, name: str, guarded: bool = False) -> tupl
 
 
 def why_infeasible(problem: DeadlineProblem) -> str:
-    """Why not even all servers from the first decision on keep the promise; "" where they do."""
+    """Explain why not even all servers from the first decision on meet the confidence; "" if they do."""
     count = problem.servers_max - problem.servers_min + 1
     sizes = np.full((problem.intervals, count, 1), problem.servers_max, dtype=np.uint16)
     sizes[0] = problem.servers_min + np.arange(count)[:, None]
@@ -152,7 +153,7 @@ def why_infeasible(problem: DeadlineProblem) -> str:
 
 
 def outcome_json(outcome: Outcome) -> Values:
-    """What was seen: means under the keys of the exact figures, and the 95 % interval of each."""
+    """Return the simulation results: means under the keys of the exact figures, and the 95 % interval of each."""
     estimates = {
         "expected_server_cost": outcome.cost,
         "miss_probability": outcome.miss_probability,

@@ -15,13 +15,13 @@ from shared.base.errors import InvalidInput, Problem
 
 
 def read_scenario(path: Path) -> PricedScenario:
-    """The scenario at `path`. Raises `InvalidInput` with every problem of it and of its price series."""
+    """Read the scenario at `path`. Raises `InvalidInput` with every problem of it and of its price series."""
     return read(path, paid)
 
 
 def paid(wanted: PriceSeriesRequest, scenario: str) -> Paid:
-    """What a server costs in each interval and once it is removed. Raises `InvalidInput`, with `scenario` as the name
-    of the file that asks for it, for a series that cannot be read or that has not all of the period."""
+    """Return the cost of a server in each interval and after its removal. Raises `InvalidInput`, with `scenario` as the
+    name of the file that requests it, for a series that cannot be read or that does not cover the period."""
     try:
         zone = ZoneInfo(wanted.time_zone)
     except (ZoneInfoNotFoundError, ValueError, OSError) as error:

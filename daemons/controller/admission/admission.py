@@ -90,7 +90,7 @@ class Admission:
         self.trouble = ""
         self._questions: deque[_Question] = deque()
         self._verdicts: dict[str, Verdict | str] = {}
-        self._under_way = False
+        self._in_progress = False
         self._more = False
         self._sent: dict[str, Standing] = {}
         self._revision = 0
@@ -104,7 +104,7 @@ class Admission:
         return self.settings.admission is not None
 
     def loaded(self, now_s: float) -> None:
-        """A new leader has read everything."""
+        """Start admission after a new leader has read all records."""
         self.assurance.loaded()
         self._serving = {node.name for node in usable_nodes(self.cluster)}
         self.forecast(now_s)
@@ -115,8 +115,8 @@ class Admission:
             self.forecast(now_s)
 
     def settle(self, now_s: float) -> float:
-        """At the end of an instant: what is known of demand goes to the store; returns when to look again (inf: when
-        something happens)."""
+        """End an instant: write what is known of demand to the store. Return when to look again (inf: when something
+        happens)."""
         if not self.on:
             return math.inf
         if self._other_nodes():
@@ -125,7 +125,7 @@ class Admission:
         return self.assurance.next_due_s()
 
     def _other_nodes(self) -> bool:
-        """Whether other nodes than before can be given to environments, by those that have changed in this instant."""
+        """Return whether the nodes that changed in this instant alter the set of nodes that environments can get."""
         changed = {
             name: node.inventory is not None and can_serve(node) for name, node in self.unit_of_work.dirty_nodes.items()
         } | dict.fromkeys(self.unit_of_work.removed_nodes, False)
@@ -136,7 +136,7 @@ class Admission:
     # --- asking -----------------------------------------------------------------------------------------------------
 
     def takes(self, received: Received, now_s: float) -> bool:
-        """Whether a request waits for a verdict now, to be carried out with it, or has been answered."""
+        """Return whether a request has been answered, or now waits for a verdict and is carried out with it."""
         message = received.message
         if not isinstance(message, Asks) or message.request in self._verdicts:
             return False
@@ -158,13 +158,14 @@ class Admission:
         return True
 
     def _many(self, sender: str) -> bool:
-        """As many questions wait as may: each holds a delivery, of which those that agents send have need too."""
+        """Return whether no more questions may wait. Each question holds a delivery, and agents' messages need
+        deliveries too."""
         if len(self._questions) >= QUESTIONS_MAX:
             return True
         return sum(each.received.sender == sender for each in self._questions) >= QUESTIONS_OF_ONE_MAX
 
     def _wanted(self, message: Asks) -> Agreement | None:
-        """The agreement that there would be; None where nothing is to be asked."""
+        """Return the agreement that the request would result in; None where no check is needed."""
         if isinstance(message, CheckReservation | CreateEnvironment):
             known = self.cluster.environments.get(message.agreement.name)
             repeated = known is not None and known.request == message.request
@@ -196,7 +197,7 @@ class Admission:
 
     def _next(self, now_s: float) -> None:
         """Ask the next question, unless one is being answered."""
-        while not self._under_way and (self._questions or self._forecast):
+        while not self._in_progress and (self._questions or self._forecast):
             question = self._questions.popleft() if self._questions else None
             self._forecast = self._forecast and question is not None
             request = None
@@ -210,7 +211,7 @@ class Admission:
             self._ask(question, request, now_s)
 
     def _filled(self, agreement: Agreement) -> Agreement | str:
-        """An agreement with its demand, from history where it says so; why there is none."""
+        """Return an agreement with its demand, taken from history where it says so, or the reason why there is none."""
         terms = agreement.assurance
         if terms is None or terms.demand:
             return agreement
@@ -260,18 +261,18 @@ class Admission:
             assure=question.assure if question is not None else 0.0,
             more=more,
         )
-        self._under_way, self._more = True, more
+        self._in_progress, self._more = True, more
         self._computations.ask(task, LIMIT_S, partial(self._computed, question))
 
     def _replaced(self, agreement: Agreement) -> str:
-        """The environment whose reservation this one would be instead of: one of the same owner alone."""
+        """Return the environment whose reservation this one would replace: only one of the same owner."""
         known = self.cluster.environments.get(agreement.name)
         return agreement.name if known is not None and known.owner == agreement.owner else ""
 
     # --- what stands ------------------------------------------------------------------------------------------------
 
     def _standing_of(self, entry: EnvironmentEntry, now_s: float) -> Standing:
-        """The same object until something of it is another."""
+        """Return the standing of an environment: the same object until one of its inputs changes."""
         known = self.assurance.entries.get(entry.name)
         coupling, observations = known.coupling if known is not None else (0.0, 0)
         zone = terms_of(entry.agreement, self.settings.assurance.timezone).timezone
@@ -288,7 +289,7 @@ class Admission:
         return kept[1]
 
     def _standing(self, agreement: Agreement, now_s: float) -> Standing:
-        """What an agreement reserves, in nodes."""
+        """Return what an agreement reserves, in nodes."""
         terms = terms_of(agreement, self.settings.assurance.timezone)
         bound = sum(share.units or 0 for share in terms.shares)
         demand = terms.demand or (SlotDemand((*(0.0,) * bound, 1.0)),) * terms.slots
@@ -299,7 +300,7 @@ class Admission:
         return Standing(reserved, _offset_s(now_s, terms.timezone), coupling, observations)
 
     def _per_node(self, agreement: Agreement) -> int:
-        """How many units a node is, by the smallest that will do."""
+        """Return the number of units that fit on a node, by the smallest node that can hold any."""
         template = agreement.template
         if template is None:
             return 1
@@ -308,7 +309,7 @@ class Admission:
         return max(1, min((count for count in each if count > 0), default=1))
 
     def _pools(self, agreement: Agreement | None) -> tuple[Pool, ...]:
-        """The nodes that there are; those of its operating system, where an agreement names one."""
+        """Return the existing nodes; where an agreement names an operating system, only the nodes that run it."""
         nodes = usable_nodes(self.cluster)
         if agreement is not None and agreement.os_type:
             system = (agreement.os_type, agreement.os_version)
@@ -319,7 +320,7 @@ class Admission:
 
     def _computed(self, question: _Question | None, answer: AdmissionAnswer | None, error: str, now_s: float) -> None:
         """Take a worker's answer."""
-        self._under_way = False
+        self._in_progress = False
         if answer is None or answer.behind:
             self._sent, self._revision = {}, 0
         if answer is not None and (answer.behind or self._more):
@@ -359,7 +360,7 @@ class Admission:
         self.forecast(now_s)
 
     def refused(self, request: str) -> Refused:
-        """Why a request that has its verdict now is not carried out; nothing where it may be."""
+        """Return why a request that now has its verdict is not carried out; `DONE` where it may be."""
         found = self._verdicts.get(request)
         if found is None:
             return DONE
@@ -373,7 +374,7 @@ class Admission:
 
 
 def _no_policy() -> Refused:
-    return "no-admission", "no admission policy is configured: whoever asks is let in"
+    return "no-admission", "no admission policy is configured: every request is admitted"
 
 
 def _ended(agreement: Agreement, now_s: float) -> bool:
@@ -386,7 +387,7 @@ def _offset_s(at_s: float, zone: str) -> float:
 
 
 def in_nodes(terms: AssuranceTerms, demand: tuple[SlotDemand, ...], agreement: Agreement, per_node: int) -> Reservation:
-    """What terms reserve for an environment, its units counted by the nodes that they fill."""
+    """Return what terms reserve for an environment, with its units counted as the nodes that they fill."""
     base = replace(terms, demand=demand).reservation(agreement.name)
     if per_node == 1:
         return base
@@ -422,7 +423,7 @@ def _slot_in_nodes(slot: SlotDemand, per_node: int) -> SlotDemand:
 
 
 def why(verdict: Verdict) -> str:
-    """A verdict that does not admit, in words."""
+    """Return a verdict that does not admit, as text."""
     parts = []
     if verdict.binding is not None:
         parts.append(_binding(verdict.binding))
@@ -446,7 +447,7 @@ def _binding(binding: Binding) -> str:
 
 
 def verdict_view(verdict: Verdict) -> Row:
-    """A verdict as plain data. docs/views.md has the keys."""
+    """Return a verdict as plain data. docs/reference/views.md lists the keys."""
     row: Row = _plain(asdict(replace(verdict, offer=None)))
     offer = verdict.offer
     row["offer"] = None if offer is None else [_plain(asdict(each)) for each in offer.units]

@@ -54,21 +54,21 @@ class Assurance:
         self._records[record.name] = record
 
     def loaded(self) -> None:
-        """Every record is there: what is of no environment any more is forgotten."""
+        """Start after all records are read: delete the records of environments that no longer exist."""
         self.forget(self._records.keys() - self.cluster.environments.keys())
         for name in sorted(self._records) if self.on else ():
             self.entry_of(self.cluster.environments[name])
 
     def forget(self, names: Collection[str]) -> None:
-        """Some environments are forgotten."""
+        """Delete the records of these environments."""
         for name in sorted(names):
             if self._records.pop(name, None) is not None or self.entries.pop(name, None) is not None:
                 self.unit_of_work.records.append(Deleted(("assurance", name)))
             self._dirty.discard(name)
 
     def entry_of(self, environment: EnvironmentEntry) -> AssuranceEntry:
-        """What is known of an environment, made when it is first asked for. Where its agreement has changed, what was
-        counted by the old one is forgotten, not what was measured; all of it where it is another owner's."""
+        """Return the entry of an environment, created on first use. Where its agreement has changed, drop the counts
+        made by the old agreement and keep the measurements; drop both where the owner is another one."""
         entry = self.entries.get(environment.name)
         if entry is not None and entry.agreement is environment.agreement:
             return entry
@@ -90,8 +90,8 @@ class Assurance:
     # --- requests for units -----------------------------------------------------------------------------------------
 
     def police(self, group: CoordinationGroup, requested: Sequence[int], now_s: float) -> tuple[int, ...]:
-        """How many units each party of a group may be given of what it requests; what of that is by right is noted in
-        the group."""
+        """Return how many of its requested units each party of a group may get. Note in the group which of them are by
+        right."""
         group.unpoliced = tuple(requested)
         rights: list[Right | None] = []
         given: list[int] = []
@@ -117,7 +117,8 @@ class Assurance:
     def observe(
         self, groups: Iterable[CoordinationGroup], stock: Inventory, wanted: Mapping[str, int], now_s: float
     ) -> None:
-        """What everybody asks for, may have and has, from now on. wanted: the units that web environments need."""
+        """Observe from now on what every environment requests, may have and has. wanted: the units that web
+        environments need."""
         seen = set()
         for group in groups:
             asked = group.unpoliced or group.requested
@@ -155,15 +156,15 @@ class Assurance:
     # --- time goes by -----------------------------------------------------------------------------------------------
 
     def next_due_s(self) -> float:
-        """When to call `due` (inf: not by itself)."""
+        """Return when to call `due` (inf: never on a timer)."""
         if not self.on:
             return math.inf
         serving = (entry for entry in self.entries.values() if entry.from_s is not None)
         return min((min(entry.until_s, entry.edge_s) for entry in serving), default=math.inf)
 
     def due(self, now_s: float) -> bool:
-        """Slots that are over are noted, promises are looked at, and what is asked for is looked at anew. Returns
-        whether a slot is over or a reservation begins or ends: what promises need may be another then."""
+        """Record slots that have ended, check promises, and review what is requested. Return whether a slot has ended
+        or a reservation begins or ends: what promises need may change then."""
         turned = [entry for entry in self.entries.values() if entry.from_s is not None and entry.edge_s <= now_s]
         for entry in turned:  # its reservation begins or ends
             entry.pass_to(min(now_s, entry.until_s), _layers(entry))
@@ -217,7 +218,7 @@ class Assurance:
     # --- promises ---------------------------------------------------------------------------------------------------
 
     def _judge(self, entry: AssuranceEntry, noted: dict[int, ServedSlot], now_s: float) -> None:
-        """Whether promises are kept, by what the slot that has just ended shows."""
+        """Check whether promises are kept, by the slot that has just ended."""
         for layer, share in enumerate(entry.terms.shares, 1):
             row, recent = noted.get(layer), entry.recent(layer)
             promised = share.promised
@@ -244,7 +245,7 @@ class Assurance:
 
 
 def terms_of(agreement: Agreement, timezone: str) -> AssuranceTerms:
-    """An agreement's terms; those that one without any stands for."""
+    """Return an agreement's terms, or the implied terms where it states none."""
     return agreement.assurance or AssuranceTerms(shares_of(agreement), timezone=timezone)
 
 
@@ -253,14 +254,14 @@ def _owner(entry: AssuranceEntry) -> str:
 
 
 def surely_below(row: ServedSlot, promised: float) -> bool:
-    """Whether less was served than promised beyond sampling error: a part of 0 to 1 varies at most as much as hits and
-    misses do, for which Wilson's interval holds."""
+    """Return whether less was served than promised, beyond sampling error. A fraction of 0 to 1 varies at most as much
+    as hits and misses do, for which Wilson's interval holds."""
     _, upper = wilson(np.array(row.mean), np.array(row.weight), SURE)
     return float(upper) < promised - SLACK
 
 
 def _promised(environment: EnvironmentEntry) -> float:
-    """The least that an environment was promised of what it reserves."""
+    """Return the lowest service level that an environment was promised for what it reserves."""
     shares = shares_of(environment.agreement)
     reserved = [share.promised for share in shares if share.service_class is not ServiceClass.BEST_EFFORT]
     return min(reserved, default=0.0)

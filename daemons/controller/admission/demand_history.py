@@ -21,7 +21,7 @@ MADE_DAYS_MAX = 90
 
 
 def slot_of(instance: int, calendar: Calendar, per_day: int) -> int:
-    """The slot of one slot instance, see `daemons.models.assurance.calendar.slot_of_instance`."""
+    """Return the slot of one slot instance, see `daemons.models.assurance.calendar.slot_of_instance`."""
     day, within = divmod(instance, per_day)
     weekday = (day + 3) % 7  # 1970-01-01 was a Thursday
     if calendar is Calendar.HOUR_OF_DAY:
@@ -32,8 +32,8 @@ def slot_of(instance: int, calendar: Calendar, per_day: int) -> int:
 
 
 def with_demand(days: Sequence[DemandDay], instance: int, per_day: int, asked: int) -> tuple[DemandDay, ...]:
-    """The days with the largest demand of a slot instance noted; one that came twice has the larger. The oldest days
-    are forgotten."""
+    """Return the days with the largest demand of a slot instance added. An instance that occurred twice keeps the
+    larger demand. The oldest days are dropped."""
     number, within = divmod(instance, per_day)
     known = {day.day: day for day in days}
     before = known[number].asked if number in known else (UNOBSERVED,) * per_day
@@ -44,7 +44,7 @@ def with_demand(days: Sequence[DemandDay], instance: int, per_day: int, asked: i
 
 
 def series(days: Sequence[DemandDay], per_day: int) -> tuple[Ints, Ints]:
-    """The slot instances that were observed, ascending, and the demand in each."""
+    """Return the observed slot instances in ascending order, and the demand in each."""
     if not days:
         none = np.empty(0, dtype=np.int64)
         return none, none
@@ -57,8 +57,8 @@ def series(days: Sequence[DemandDay], per_day: int) -> tuple[Ints, Ints]:
 
 
 def demand_from(days: Sequence[DemandDay], terms: AssuranceTerms) -> tuple[SlotDemand, ...]:
-    """The demand that terms announce where they take it from history; empty where nothing was observed. A slot that was
-    never observed is taken for one at the peak."""
+    """Return the demand that terms announce where they take it from history; empty where nothing was observed. A slot
+    that was never observed counts as one at the peak."""
     instances, demand = series(days, slots_per_day(terms.slot_s))
     if not demand.size:
         return ()
@@ -89,7 +89,7 @@ def made_days(demand: Sequence[SlotDemand]) -> Ints:
 
 
 def _stride(count: int) -> int:
-    """A step without a common divisor with the count, near its golden section: spreads what is sorted."""
+    """Return a step coprime with the count and near its golden section, which spreads sorted items."""
     step = max(1, round(count * 0.382))
     while np.gcd(step, count) != 1:
         step += 1

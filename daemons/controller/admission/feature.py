@@ -37,7 +37,7 @@ class AdmissionFeature(Feature):
         self.admission.loaded(now_s)
 
     def forget(self, jobs: Collection[str], environments: Collection[str]) -> None:
-        """Nothing is known of environments that are forgotten."""
+        """Delete what is known of environments that were deleted."""
         self.admission.assurance.forget(environments)
 
     def holds(self, received: Received, now_s: float) -> bool:
@@ -53,7 +53,7 @@ class AdmissionFeature(Feature):
         return missed(self.admission)
 
     def status(self, now_s: float) -> Row:
-        """What promises leave."""
+        """Return what promises leave for best effort."""
         return {"best_effort": best_effort(self.admission)}
 
     def read_metrics(self, scrape: Scrape, now_s: float) -> None:

@@ -1,4 +1,4 @@
-"""What is told of assurance as metrics: units of environments, promises, and what was served."""
+"""Assurance metrics: units of environments, promises, and what was served."""
 
 from __future__ import annotations
 

@@ -21,15 +21,16 @@ _WINDOWS = {PoliceReason.HORIZONTAL: "slots in a row", PoliceReason.VERTICAL: "i
 
 
 class Policing:
-    """Judges requests by what was announced: who asks for more than that is entitled to no more. `dirty`: environments
-    of which something is to be stored."""
+    """Judges requests by the announced demand: an environment that requests more has no right to the excess. `dirty`:
+    environments with data to store."""
 
     def __init__(self, unit_of_work: UnitOfWork, settings: AssuranceSettings, dirty: set[str]) -> None:
         self.unit_of_work, self.settings, self._dirty = unit_of_work, settings, dirty
         self._entitled: dict[str, tuple[AssuranceTerms, Entitlement]] = {}
 
     def judge(self, entry: AssuranceEntry, units: int, lower: int, now_s: float) -> tuple[Right, int]:
-        """What of a request for so many units in all, held or new, is by right, and how much of it may be granted."""
+        """Return which part of a request is by right, and how many units may be granted. units: all units, held and
+        new."""
         verdict = self._verdict(entry, units, now_s)
         self._keep(entry, verdict, now_s)
         first = min(_guaranteed(entry.terms.shares), verdict.entitled)
@@ -48,8 +49,8 @@ class Policing:
         return verdict
 
     def _ledger(self, entry: AssuranceEntry, entitled: Entitlement, instance: int) -> Ledger:
-        """The ledger in a slot instance. What was held is taken to have been held on in instances that nobody saw;
-        after a day of these the windows begin anew."""
+        """Return the ledger in a slot instance. Units held are assumed to stay held in unobserved instances; after a
+        day of these the windows restart."""
         ledger, last = entry.ledger, entry.ledger_instance
         fits = ledger is not None and len(ledger.instances) == entry.terms.slots
         if ledger is None or not fits or not 0 <= instance - last <= entry.per_day:
@@ -64,7 +65,7 @@ class Policing:
         return ledger
 
     def entitled(self, entry: AssuranceEntry) -> Entitlement:
-        """What an environment may use, made of the demand that it has announced."""
+        """Return what an environment may use, computed from its announced demand."""
         kept = self._entitled.get(entry.name)
         if kept is not None and kept[0] is entry.terms:
             return kept[1]
@@ -73,7 +74,7 @@ class Policing:
         peaks = [_peak(slot.probabilities) for slot in terms.demand]
         widths = tuple(width for width in self.settings.horizontal if width <= len(demand))
         reserved = by_right(terms.shares, max(peaks))
-        found = entitlement(demand, slots, peaks, reserved, self.settings.head_room, widths)
+        found = entitlement(demand, slots, peaks, reserved, self.settings.headroom, widths)
         self._entitled[entry.name] = (terms, found)
         return found
 
@@ -88,7 +89,7 @@ class Policing:
 
 
 def _guaranteed(shares: Sequence[Share]) -> int:
-    """How many of the first units are of class guaranteed."""
+    """Return how many of the first units are of class guaranteed."""
     until = 0
     for share, (_, to) in zip(shares, layers_of(shares, UNITS_MAX), strict=True):
         if share.service_class is not ServiceClass.GUARANTEED:
@@ -102,7 +103,7 @@ def _peak(probabilities: Sequence[float]) -> int:
 
 
 def kept(verdict: PoliceVerdict, at_s: float) -> PolicedRequest:
-    """A verdict as it is kept."""
+    """Return a verdict in the form in which it is kept."""
     return PolicedRequest(
         at_s,
         verdict.slot,
@@ -118,7 +119,7 @@ def kept(verdict: PoliceVerdict, at_s: float) -> PolicedRequest:
 
 
 def verdict_text(verdict: PoliceVerdict | PolicedRequest) -> str:
-    """A verdict in words."""
+    """Return a verdict as text."""
     parts = [f"{verdict.requested} units asked for", f"{verdict.entitled} by right"]
     parts += [f"{verdict.surplus} as best effort"] if verdict.surplus else []
     parts += [f"{verdict.rejected} not granted"] if verdict.rejected else []

@@ -22,20 +22,21 @@ Layer = tuple[int, int]  # lower and upper bound in units
 
 
 def shares_of(agreement: Agreement) -> tuple[Share, ...]:
-    """The shares of an agreement; one without a reservation has all of its upper bound, or of its lower one where that
-    is undefined, guaranteed."""
+    """Return the shares of an agreement. One without a reservation has its upper bound guaranteed, or its lower bound
+    where the upper is undefined."""
     if agreement.assurance is not None:
         return agreement.assurance.shares
     return (Share(ServiceClass.GUARANTEED, agreement.lower if agreement.upper is None else agreement.upper),)
 
 
 def holds(terms: AssuranceTerms, at_s: float) -> bool:
-    """Whether a reservation holds at an instant."""
+    """Return whether a reservation holds at an instant."""
     return terms.start_s <= at_s and (terms.end_s is None or at_s < terms.end_s)
 
 
 def layers_of(shares: Sequence[Share], most: int) -> list[Layer]:
-    """The bounds of shares in units: each above the one before it, the last as far as `most` where it has no bound."""
+    """Return the bounds of shares in units. Each begins where the one before it ends; the last extends to `most` where
+    it has no bound."""
     found: list[Layer] = []
     at = 0
     for share in shares:
@@ -53,11 +54,11 @@ def by_right(shares: Sequence[Share], most: int) -> int:
 
 @dataclass(slots=True, eq=False)
 class AssuranceEntry:
-    """The fields are those of AssuranceRecord; `served` by layer and slot, `RECENT` standing for the newest instances
-    of all slots. terms: what its slots are counted by, those of `agreement`. last: what the last instance showed of
-    each layer. from_s: when it was last observed (None: not since this controller leads); until_s: when the slot
-    instance under way ends; edge_s: when its reservation begins or ends next (inf: never). units: what it asks for,
-    what it is entitled to, what it is served."""
+    """What is known of one environment's assurance. The fields are those of AssuranceRecord. `served`: by layer and
+    slot; `RECENT` stands for the newest instances of all slots. terms: the terms of `agreement`, which define its
+    slots. last: what the last instance showed of each layer. from_s: when it was last observed (None: not since this
+    controller became leader). until_s: when the current slot instance ends. edge_s: when its reservation next begins or
+    ends (inf: never). units: the units that it requests, is entitled to, and is served."""
 
     name: str
     terms: AssuranceTerms
@@ -82,7 +83,7 @@ class AssuranceEntry:
 
     @classmethod
     def of(cls, record: AssuranceRecord, terms: AssuranceTerms) -> AssuranceEntry:
-        """As a store knew it; what was counted by another calendar is forgotten."""
+        """Return an entry from its stored record; counts made by another calendar are dropped."""
         entry = cls(record.name, terms)
         if (record.timezone, record.slot_s) != (terms.timezone, terms.slot_s):
             return entry
@@ -99,7 +100,7 @@ class AssuranceEntry:
         return entry
 
     def record(self) -> AssuranceRecord:
-        """As the store keeps it."""
+        """Return the record that the store keeps."""
         return AssuranceRecord(
             self.name,
             self.terms.timezone,
@@ -124,15 +125,15 @@ class AssuranceEntry:
         return int(DAY_S / self.terms.slot_s)
 
     def slot_of(self, instance: int) -> int:
-        """The slot of a slot instance."""
+        """Return the slot of a slot instance."""
         return slot_of(instance, self.terms.calendar, self.per_day)
 
     def slot_at(self, at_s: float) -> int:
-        """The slot of an instant."""
+        """Return the slot of an instant."""
         return self.slot_of(self.instance_at(at_s))
 
     def instance_at(self, at_s: float) -> int:
-        """The slot instance of an instant."""
+        """Return the slot instance of an instant."""
         return int(clock_s(at_s, self.terms.timezone) // self.terms.slot_s)
 
     # --- observing --------------------------------------------------------------------------------------------------
@@ -146,7 +147,7 @@ class AssuranceEntry:
         self.go_on(now_s)
 
     def go_on(self, now_s: float) -> None:
-        """Observe it from now on, in the slot instance under way."""
+        """Observe the environment from now on, in the current slot instance."""
         self.from_s = now_s
         self.until_s = now_s + self._left_s(now_s)
         self.look_ahead(now_s)
@@ -157,7 +158,7 @@ class AssuranceEntry:
         self.edge_s = min((edge for edge in edges if edge > now_s), default=math.inf)
 
     def end(self) -> None:
-        """It does not serve any more: nothing is asked or served until it begins again."""
+        """Stop observing an environment that no longer serves: nothing is requested or served until it begins again."""
         self.from_s = None
         self.units = (0, 0, 0)
         self.missed = {}
@@ -174,11 +175,11 @@ class AssuranceEntry:
         self.instance, self.seen_s, self.asked, self.sums = instance, 0.0, -1, []
 
     def over(self, now_s: float) -> bool:
-        """The slot instance under way has ended."""
+        """Return whether the current slot instance has ended."""
         return self.from_s is not None and now_s >= self.until_s
 
     def pass_to(self, at_s: float, layers: Sequence[Layer]) -> None:
-        """Time has passed with the units as they are."""
+        """Account for the time until `at_s` with the current units."""
         if self.from_s is not None:
             for until_s in (min(at_s, self.edge_s), at_s):
                 self._pass(self.from_s, until_s, layers)
@@ -199,7 +200,8 @@ class AssuranceEntry:
         self.seen_s += span_s
 
     def close(self, now_s: float) -> dict[int, ServedSlot]:
-        """The slot instance under way is over: note what it has shown, by layer, and go on with the one of now."""
+        """Close the slot instance that has ended: record what it has shown, by layer, and continue with the current
+        one."""
         noted: dict[int, ServedSlot] = {}
         self._keep()
         if self.seen_s >= SEEN_FRAC * self.terms.slot_s:
@@ -212,7 +214,7 @@ class AssuranceEntry:
         return noted
 
     def recent(self, layer: int) -> ServedSlot | None:
-        """What was served of a layer lately, in whatever slots."""
+        """Return what was served of a layer lately, over all slots."""
         return self.served.get((layer, RECENT))
 
     def _learn(self, layer: int, slot: int, value: float, forget: float) -> ServedSlot:
@@ -224,14 +226,14 @@ class AssuranceEntry:
         return after
 
     def over_slots(self, layer: int) -> tuple[float, int]:
-        """What was served of a layer over all slots, each as it weighs, and of how many instances that is made."""
+        """Return what was served of a layer over all slots, by weight, and the number of instances that this covers."""
         rows = [row for row in self.served.values() if row.layer == layer and row.slot != RECENT]
         weight = sum(row.weight for row in rows)
         count = sum(row.count for row in rows)
         return (sum(row.mean * row.weight for row in rows) / weight if weight else 1.0), count
 
     def couple(self, within: int, value: float, instances: int) -> None:
-        """How far its demand varies with that of the others in one slot of the day."""
+        """Note how far its demand varies with that of the others in one slot of the day."""
         if len(self.couplings) != self.per_day:
             self.couplings, self.coupled = [0.0] * self.per_day, [0] * self.per_day
         self.couplings[within], self.coupled[within] = value, instances

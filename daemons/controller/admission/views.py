@@ -1,5 +1,5 @@
-"""What is told of assurance, as plain data: promises beside what was served, demand as it was measured, verdicts on
-requests, and what the promises leave. docs/views.md has the keys."""
+"""Assurance as plain data: promises beside what was served, demand as measured, verdicts on requests, and what the
+promises leave. docs/reference/views.md lists the keys."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Row = dict[str, Any]
 
 
 def assurance_view(admission: Admission, cluster: Cluster, subject: str, limit: int, now_s: float) -> Row:
-    """All environments, or the one that the subject names, and what the promises leave for best effort."""
+    """Return all environments, or the one that the subject names, and what the promises leave for best effort."""
     names = [subject] if subject else sorted(cluster.environments)
     entries = [cluster.environments[name] for name in names]
     found = [entry for entry in entries if subject or not entry.destroyed]
@@ -39,7 +39,7 @@ def assurance_view(admission: Admission, cluster: Cluster, subject: str, limit: 
 
 
 def best_effort(admission: Admission) -> dict[str, int] | None:
-    """The least and the most units that promises leave in a slot; None where that is not known."""
+    """Return the least and the most units that promises leave in a slot; None where that is unknown."""
     if admission.figures is None or not admission.figures[1]:
         return None
     left = [row.best_effort for row in admission.figures[1]]
@@ -126,7 +126,7 @@ def _request(each: Any) -> Row:
 
 
 def _slot(entry: AssuranceEntry, slot: int) -> Row:
-    """One slot of the calendar: what was announced, what was measured, and what was served of each share."""
+    """Return one slot of the calendar: the announced demand, the measured demand, and what was served of each share."""
     announced = entry.terms.demand[slot] if entry.terms.demand else None
     asked = _measured(entry, slot)
     rows = [entry.served.get((layer, slot)) for layer in range(1, len(entry.terms.shares) + 1)]
@@ -143,7 +143,7 @@ def _mean(slot: SlotDemand) -> float:
 
 
 def _measured(entry: AssuranceEntry, slot: int) -> list[int]:
-    """The demand in every instance of a slot that was observed."""
+    """Return the demand in every observed instance of a slot."""
     within, per_day = slot % entry.per_day, entry.per_day
     calendar = entry.terms.calendar
     days = [day for day in entry.days if day.asked[within] >= 0]

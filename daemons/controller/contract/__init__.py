@@ -1,3 +1,4 @@
-"""What the core and its domains agree on: `Feature`, the set of them, answers to whoever asks, computations.
+"""The contract between the core and its domains: `Feature`, the feature set, replies to clients, computations.
 
-Face: `Feature`, `FeatureSet`, `Replies`, `Computations`. Every package of the controller but `state` may import it."""
+Face: `Feature`, `FeatureSet`, `Replies`, `Computations`. Every package of the controller but `state` may import it.
+"""

@@ -13,7 +13,8 @@ Answered = Callable[[Any, str, float], None]
 
 
 class Computations:
-    """Numbers computations and brings each answer to whoever asked. What an earlier life has asked for is nobody's."""
+    """Numbers computations and passes each answer to its requester. Answers to requests of an earlier process are
+    dropped."""
 
     def __init__(self, unit_of_work: UnitOfWork) -> None:
         self._unit_of_work = unit_of_work
@@ -28,7 +29,7 @@ class Computations:
         return self._asked
 
     def answer(self, event: Computed, now_s: float) -> None:
-        """Give an answer to whoever waits for it."""
+        """Pass an answer to the callback that waits for it."""
         answered = self._open.pop(event.compute_id, None)
         if answered is not None:
             answered(event.outcome, event.error, now_s)

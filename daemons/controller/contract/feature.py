@@ -46,8 +46,8 @@ View = Callable[[Query, Cluster, float], Row | Refused]
 
 @dataclass(frozen=True, slots=True)
 class SnapshotPart:
-    """A feature's part of a `Snapshot`. columns: by the field of the snapshot; tuples of several features are joined.
-    fixed: jobs that decisions must leave as they are; queued: jobs whose nodes something else sees to."""
+    """A feature's part of a `Snapshot`. columns: by field of the snapshot; tuples of several features are joined.
+    fixed: jobs that decisions must leave as they are; queued: jobs whose nodes another component chooses."""
 
     columns: Mapping[str, Any] = field(default_factory=dict)
     fixed: Collection[str] = ()
@@ -87,10 +87,10 @@ class Feature:
     # --- a new leader -----------------------------------------------------------------------------------------------
 
     def restore(self, now_s: float) -> None:
-        """Go on with what was under way: every record and job is there."""
+        """Continue the operations in progress. Every record and job has been read."""
 
     def lead(self, now_s: float) -> None:
-        """Begin: every feature is restored, and everyone was told who leads."""
+        """Begin to act as the leader; every feature is restored."""
 
     def forget(self, jobs: Collection[str], environments: Collection[str]) -> None:
         """Forget what retention has deleted."""
@@ -132,17 +132,17 @@ class Feature:
         """Take note of what is about to be stored (`UnitOfWork.dirty_*`), and change no row any more."""
 
     def next_due_s(self) -> float:
-        """Return when `settle` is to be called although nothing happens (inf: never)."""
+        """Return when to call `settle` although nothing happens (inf: never)."""
         return math.inf
 
     # --- decisions ----------------------------------------------------------------------------------------------------
 
     def next_cycle_s(self, now_s: float) -> float:
-        """Return when a cycle must come that would come later by itself (inf: none must)."""
+        """Return when a cycle must run that would otherwise run later (inf: none must)."""
         return math.inf
 
     def cycle(self, now_s: float) -> None:
-        """A cycle has ended, whether or not a decision is asked for."""
+        """Handle the end of a cycle, with or without a decision request."""
 
     def before_decision(self, now_s: float) -> None:
         """Bring up to date what a cycle's decision goes by."""

@@ -54,7 +54,7 @@ class FeatureSet:
     # --- a new leader -----------------------------------------------------------------------------------------------
 
     def restore(self, now_s: float) -> None:
-        """Have every feature go on with what was under way."""
+        """Have every feature continue its operations in progress."""
         for feature in self._asked("restore"):
             feature.restore(now_s)
 
@@ -134,11 +134,11 @@ class FeatureSet:
     # --- decisions --------------------------------------------------------------------------------------------------
 
     def next_cycle_s(self, now_s: float) -> float:
-        """Return when the first cycle must come that would come later by itself (inf: none must)."""
+        """Return when the first cycle must run that would otherwise run later (inf: none must)."""
         return min((feature.next_cycle_s(now_s) for feature in self._asked("next_cycle_s")), default=math.inf)
 
     def cycle(self, now_s: float) -> None:
-        """Tell every feature that a cycle has ended."""
+        """Notify every feature that a cycle has ended."""
         for feature in self._asked("cycle"):
             feature.cycle(now_s)
 

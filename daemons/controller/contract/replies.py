@@ -1,4 +1,4 @@
-"""The one way out of answers to whoever asks."""
+"""The only path for replies to clients."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ Audit = Callable[[Received, Reply, float], None]
 
 
 class Replies:
-    """Answers a request when all that follows from it is stored, a question at once. `audit` is told of every answer
-    to a request before the request is acknowledged: else it comes again."""
+    """Answers a request when all that follows from it is stored, a question at once. `audit` receives every reply to a
+    request before the request is acknowledged; otherwise the request is redelivered."""
 
     def __init__(self, unit_of_work: UnitOfWork, audit: Audit) -> None:
         self._unit_of_work, self._audit = unit_of_work, audit
 
     def when_stored(self, received: Received, reply: Reply | None, now_s: float, data: Row | None = None) -> None:
-        """A message was taken in: have it acknowledged, and answered where there is a reply, with `data` if given."""
+        """Acknowledge a message when it is stored, and send its reply where there is one, with `data` if given."""
         if reply is not None:
             self._audit(received, reply, now_s)
         if received.delivery is not None:

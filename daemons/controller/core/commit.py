@@ -28,11 +28,11 @@ class Commit:
         self._publish_id = 0
 
     def counts(self) -> dict[str, int]:
-        """How much is under way."""
+        """Return the number of open writes and unconfirmed messages."""
         return {"unconfirmed": len(self._unconfirmed), "writes_open": len(self._writes)}
 
     def again(self) -> list[Effect]:
-        """What must be published once more on a new connection: nobody knows whether it arrived."""
+        """Return what must be published again on a new connection, because its arrival is uncertain."""
         return list(self._unconfirmed.values())
 
     def write(self) -> None:
@@ -62,7 +62,7 @@ class Commit:
         unit_of_work.effects.append(Write(self._write_id, unit_of_work.term, tuple(records)))
 
     def ask_term(self) -> list[Effect]:
-        """Have the store say whether this controller still leads, unless a write that is under way will."""
+        """Ask the store whether this controller still leads, unless a write in progress will show it."""
         if self._writes:
             return []
         self._write_id += 1
@@ -70,7 +70,8 @@ class Commit:
         return [Write(self._write_id, self.unit_of_work.term, ())]
 
     def written(self, answer: Written, now_s: float) -> list[Effect]:
-        """The store's answer: what waited for it may go out, or this controller leads no longer."""
+        """Handle the store's answer: release what waited for the write, or exit because this controller no longer
+        leads."""
         waiting = self._writes.pop(answer.write_id, [])
         if not answer.ok:
             return [Exit("another controller has raised the term" if answer.stale else f"store: {answer.detail}")]
@@ -83,7 +84,7 @@ class Commit:
         return effects
 
     def published(self, event: Published, now_s: float) -> list[Effect]:
-        """The broker's answer: an order that it may not have is sent again while it can still be followed."""
+        """Handle the broker's answer: publish an unconfirmed order again while it can still be followed."""
         publish = self._unconfirmed.pop(event.publish_id, None)
         if publish is None or event.ok:
             return []
@@ -93,7 +94,7 @@ class Commit:
         return []
 
     def _order(self, publish: Publish, action: Action, now_s: float) -> list[Effect]:
-        """The last look before an order leaves."""
+        """Validate an order for the last time before it is sent."""
         target = self._node_now(action.to_node) if action.to_node else None
         refused = validate(action, self._node_now(action.node), target, now_s)
         if not self.unit_of_work.acting:

@@ -71,7 +71,7 @@ class Controller:
         }
 
     def start(self, now_s: float) -> list[Effect]:
-        """The first effects of a fresh process: a standby that probes."""
+        """Return the first effects of a fresh process: a standby that probes."""
         return self.leadership.probe(now_s)
 
     def handle(self, event: Input, now_s: float) -> list[Effect]:
@@ -89,7 +89,7 @@ class Controller:
         return self._drain(early, now_s)
 
     def _drain(self, early: list[Effect], now_s: float) -> list[Effect]:
-        """The effects of this input; makes sure that its consequences are drawn at the end of the instant."""
+        """Return the effects of this input, and make sure that its consequences are drawn at the end of the instant."""
         unit_of_work = self.unit_of_work
         if unit_of_work.effects:
             early += unit_of_work.effects
@@ -110,7 +110,7 @@ class Controller:
         self.features.lead(now_s)
         return [
             unit_of_work.timer("decide", self.deciding.next_cycle_s(now_s)),
-            unit_of_work.timer("silence", now_s + self.settings.silent_after_s),
+            unit_of_work.timer("silence", now_s + self.settings.unreachable_after_s),
             unit_of_work.timer("hello", now_s),
             unit_of_work.timer("backlog", now_s),
         ]
@@ -167,7 +167,7 @@ class Controller:
         return []
 
     def _hear(self, received: Received, message: AgentMessage, now_s: float) -> list[Effect]:
-        """What a node's agent says; more than it can honestly have to tell is an alarm."""
+        """Handle a message from a node's agent. Raise an alarm if an agent sends more than an honest one can."""
         unit_of_work, node = self.unit_of_work, message.node
         effects: list[Effect] = []
         unit_of_work.speaker = node
@@ -212,8 +212,8 @@ class Controller:
         return []
 
     def _ahead(self, node: NodeEntry, term: int, now_s: float) -> list[Effect]:
-        """A node has seen a newer term: another controller leads if the store says so too; an agent alone is not
-        believed, but it is not silent either."""
+        """Handle a node that has seen a newer term. Another controller leads only if the store confirms it: an agent
+        alone is not believed, but it still counts as reachable."""
         if node.silent_s is not None:
             node.silent_s = now_s
         self.measure.set_ahead(node, term)
@@ -245,7 +245,7 @@ class Controller:
         return self.queries.busy(event)
 
     def _forget(self, before_s: float) -> None:
-        """What retention has deleted is known no longer, and its name is free; what is to be stored again stays."""
+        """Drop what retention has deleted, and free its names; what is still to be stored stays."""
         jobs = self.cluster.forget_jobs(before_s, self.unit_of_work.dirty_jobs)
         environments = self.cluster.forget_environments(before_s, self.unit_of_work.dirty_environments)
         self.features.forget(jobs, environments)
@@ -295,7 +295,7 @@ class Controller:
             self.unit_of_work.start_timer("place", start_s)
 
     def _acts_on_events(self) -> bool:
-        """Whether a placement policy, its own or an environment's, is asked between cycles too."""
+        """Return whether a placement policy, the controller's or an environment's, is also asked between cycles."""
         return self.event_driven or self.deciding.acts_on_events()
 
     def _check_silence(self, now_s: float) -> None:

@@ -1,5 +1,5 @@
-"""Who leads. A controller probes the controllers' queue; it leads when its own probe comes back, which only the
-active consumer can see, and then raises the term in the store (architecture, Who leads)."""
+"""Leadership. A controller probes the controllers' queue. It leads when its own probe comes back, which only the active
+consumer can see; it then raises the term in the store (docs/explanation/leadership.md)."""
 
 from __future__ import annotations
 
@@ -48,12 +48,12 @@ class Backlog:
         return [Acknowledge(older.delivery)] if older is not None and older.delivery is not None else []
 
     def take(self) -> Received | None:
-        """The oldest, which waits no longer; None when nothing does."""
+        """Remove and return the oldest message; None when none waits."""
         return self._waiting.pop(next(iter(self._waiting))) if self._waiting else None
 
 
 class Leadership:
-    """The probe, and who leads by it."""
+    """The probe, and the leadership that it decides."""
 
     def __init__(self, name: str, probe_s: float) -> None:
         self.name, self.probe_s = name, probe_s
@@ -65,10 +65,10 @@ class Leadership:
         self._storeless_s: float | None = None  # since when the term is ours to raise and the store does not answer
 
     def probe(self, now_s: float) -> list[Effect]:
-        """Send the next probe; a leader whose probes no longer come back is not the active consumer any more.
+        """Send the next probe. A leader whose probes no longer come back is no longer the active consumer.
 
-        Time in which this was overdue by more than a period does not count: whoever was busy or frozen for so long has
-        not read what came back meanwhile.
+        Time by which a probe was overdue beyond one period does not count: a controller that was busy or frozen for
+        that long has not read what came back meanwhile.
         """
         late_s = now_s - self._due_s
         if late_s > self.probe_s:
@@ -80,7 +80,7 @@ class Leadership:
         return [Publish(topology.REQUESTS, topology.CONTROLLER_QUEUE, probe), StartTimer("probe", self._due_s)]
 
     def returned(self, received: Received, probe: Probe, now_s: float) -> list[Effect]:
-        """A probe came out of the queue; only our own of this life says anything."""
+        """Handle a probe that came out of the queue. Only a probe that this process sent counts."""
         effects: list[Effect] = [Acknowledge(received.delivery)] if received.delivery is not None else []
         if probe.controller == self.name and received.sender == topology.CONTROLLER_USER_PREFIX + self.name:
             if self._lapsed(now_s):
@@ -91,8 +91,8 @@ class Leadership:
         return effects
 
     def heard(self, arrived_s: float) -> None:
-        """A delivery of the controllers' queue came at `arrived_s`: only the active consumer gets any, so that a leader
-        that has much to read leads on, though its own probe waits behind."""
+        """Note a delivery of the controllers' queue at `arrived_s`. Only the active consumer gets any: a leader with
+        many messages to read stays leader although its own probe waits behind them."""
         if self.role is Role.LEADING:
             self._returned_s = max(self._returned_s, arrived_s)
 
@@ -100,14 +100,15 @@ class Leadership:
         return now_s - self._returned_s > PROBES_MISSED_MAX * self.probe_s + self.probe_s / 2
 
     def _take(self, now_s: float) -> Effect:
-        """Who is given the queue and cannot use it stands in the way of one that could."""
+        """Raise the term. Exit if the store has not answered for too long: a controller that has the queue and cannot
+        use it blocks one that could."""
         if self._storeless_s is not None and now_s - self._storeless_s > STORELESS_MAX_S:
             return Exit(f"the store has not answered for {now_s - self._storeless_s:.0f} s: another may reach it")
         self.role = Role.TAKING
         return TakeLead(self.name)
 
     def taken(self, answer: LeadTaken, now_s: float) -> bool:
-        """The store's answer; false: it could not be reached, the next probe tries again."""
+        """Handle the store's answer. False: the store was unreachable, and the next probe retries."""
         if answer.term <= 0:
             self.role = Role.STANDBY
             if self._storeless_s is None:

@@ -55,7 +55,8 @@ def _load_node(record: NodeRecord, cluster: Cluster, now_s: float) -> None:
 
 
 def _was_drained(record: NodeRecord) -> bool:
-    """Whether an operator had it emptied when that was not yet told from leaving service by a decision."""
+    """Return whether an operator drained the node before records distinguished that from a decision to remove it from
+    service."""
     return record.service is NodeService.DRAINING and record.wanted and record.linked
 
 

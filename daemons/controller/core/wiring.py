@@ -54,7 +54,7 @@ from shared.ports.effects import Received
 
 @dataclass(frozen=True, slots=True)
 class Spine:
-    """What a controller has whatever its features: what a feature may be made of."""
+    """The parts that every controller has, of which features are built."""
 
     name: str
     settings: ControllerSettings
@@ -155,7 +155,8 @@ def _features(
     carry_out: Callable[[Received, float, Row | None], None],
     all_alarms: Callable[[float], list[Row]],
 ) -> tuple[Feature, ...]:
-    """The features in the order in which each is asked, which is that of what happens at the end of an instant."""
+    """Return the features in the order in which they are called, which is the order of work at the end of an
+    instant."""
     cluster, unit_of_work, settings, deciding = spine.cluster, spine.unit_of_work, spine.settings, spine.deciding
     refuse = spine.features.refuse
 

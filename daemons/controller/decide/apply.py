@@ -31,7 +31,7 @@ class DesiredState:
         self._ranks = 0
 
     def plan(self, changes: Sequence[Change]) -> Plan:
-        """The order in which changes that have not been made would be carried out as things stand."""
+        """Return the order in which unapplied changes would be carried out in the current state."""
         needs: list[PlannedAction] = []
         holdings: dict[str, Headroom] = {}
         for change in changes:
@@ -88,8 +88,8 @@ class DesiredState:
         return entry.phase in expected[change.kind] and counts and known and clear
 
     def _may_be_on(self, entry: JobEntry, name: str) -> bool:
-        """Whether it is wanted on the node already, or the node serves its environment: it may have been handed over
-        since the decision was asked for."""
+        """Return whether the job may be placed on the node: it is assigned there already, or the node serves its
+        environment. The node may have been reassigned since the decision was requested."""
         here = any(allotment.node == name for allotment in entry.allotments)
         node = self.cluster.nodes.get(name)
         return node is not None and (here or admits(self.cluster, node, entry.job.environment))
@@ -131,12 +131,12 @@ class DesiredState:
 
 
 def _entitled(entry: JobEntry, change: Change, units: Units) -> bool:
-    """Whether its environment has units left for what comes to run: others may have been started since."""
+    """Return whether the job's environment has units left for a start or resume; other jobs may have started since."""
     return change.kind not in (ChangeKind.START, ChangeKind.RESUME) or units.take(entry)
 
 
 def _begin_anew(entry: JobEntry) -> None:
-    """A new attempt: guests start from their last checkpoint."""
+    """Start a new attempt; guests start from their last checkpoint."""
     entry.attempt += 1
     step = entry.job.checkpoint_mcycles
     saved_mcycles = math.floor(entry.done_mcycles / step) * step if step > 0 else 0.0

@@ -60,7 +60,8 @@ class Approvals:
         return 0 if self.pending is None else self._missing(self.pending)
 
     def loaded(self, now_s: float) -> None:
-        """A new leader has read the decisions: what waited waits on, what was rejected is."""
+        """Resume after a new leader has read the decisions: a pending decision stays pending, a rejected one stays
+        rejected."""
         last = next((record for record in self.history if record.asks), None)
         if last is not None and last.is_open and self.settings.automation is Automation.CONFIRM:
             self.pending = last
@@ -71,11 +72,11 @@ class Approvals:
     # --- waiting ----------------------------------------------------------------------------------------------------
 
     def needs_approval(self, held: Sequence[Change], provisioned: Provisioned | None) -> bool:
-        """Whether a decision that holds this is to wait for approval."""
+        """Return whether a decision with these changes needs approval."""
         return self.settings.automation is Automation.CONFIRM and bool(held or change_of(provisioned))
 
     def standing(self, held: Sequence[Change], provisioned: Provisioned | None) -> tuple[Approval, ...]:
-        """What those have said who have approved exactly this already."""
+        """Return the approvals already given to exactly these changes."""
         before = self.pending
         if before is None or _content(before.held, before.provisioning) != _content(held, provisioned):
             return ()
@@ -86,7 +87,7 @@ class Approvals:
         self.pending, self._seen = record, seen
 
     def measured(self, record: DecisionRecord) -> None:
-        """A record takes the place of the one that waits, if it is of the same decision."""
+        """Replace the pending record by this one, if both are of the same decision."""
         if self.pending is not None and self.pending.number == record.number:
             self.pending = record
 
@@ -140,7 +141,7 @@ class Approvals:
     # --- what was rejected ------------------------------------------------------------------------------------------
 
     def rejected(self, changes: Sequence[Change], now_s: float) -> list[Refusal]:
-        """Those that are not to be proposed again yet."""
+        """Return the changes that are rejected and may not be proposed again yet."""
         if not self._rejected:
             return []
         left = {one.workload: self._left_s(one.workload, one.kind.value, one.revision, now_s) for one in changes}
@@ -151,7 +152,7 @@ class Approvals:
         ]
 
     def without_rejected(self, service: ServiceChange, now_s: float) -> ServiceChange:
-        """What is left of a change of nodes; the rest is dropped from it."""
+        """Return what is left of a change of nodes; rejected nodes are dropped from it."""
         if not self._rejected:
             return service
         added = tuple(name for name in service.added if self._left_s(name, ADDED, 0, now_s) <= 0.0)
@@ -168,7 +169,8 @@ class Approvals:
             self._rejected |= {(name, what): _Rejected(until_s, 0, serving) for name in names}
 
     def _left_s(self, name: str, what: str, revision: int, now_s: float) -> float:
-        """For how long it is still rejected; 0: it is not, or something is another way since."""
+        """Return the seconds for which it stays rejected; 0: it is not rejected, or its conditions have changed
+        since."""
         found = self._rejected.get((name, what))
         if found is None:
             return 0.0
@@ -188,14 +190,14 @@ class Approvals:
 
 
 def change_of(provisioned: Provisioned | None) -> ServiceChange:
-    """What of it waits for an operator's word."""
+    """Return the node changes that wait for an operator's approval."""
     if provisioned is None or not provisioned.held:
         return ServiceChange((), ())
     return ServiceChange(provisioned.added, provisioned.removed)
 
 
 def _content(held: Sequence[Change], provisioned: Provisioned | None) -> tuple[Held, ServiceChange]:
-    """What tells whether two decisions hold the same."""
+    """Return a key by which two decisions with the same changes compare equal."""
     changes = tuple((one.workload, one.revision, one.kind, one.allotments) for one in held)
     service = change_of(provisioned)
     return tuple(sorted(changes, key=lambda one: (one[0], one[2]))), ServiceChange(service.added, service.removed)

@@ -52,7 +52,7 @@ MEASURED_CYCLES = 1.5  # later than so many cycles it is not what was predicted 
 
 @dataclass(frozen=True, slots=True)
 class DecisionFailure:
-    """Why a computation brought no decision: `what` is the code of the event that told of it."""
+    """Why a computation brought no decision. `what`: the code of the event that reported it."""
 
     at_s: float
     what: str
@@ -107,7 +107,7 @@ class DecisionCycle:
         self.unit_of_work.acting = record.acting
 
     def control(self) -> ControlRecord:
-        """The switches as the store keeps them."""
+        """Return the switches as the store keeps them."""
         return ControlRecord(self.enabled, self.decisions, self.submissions, self.unit_of_work.acting)
 
     def enable(self, on: bool, now_s: float) -> None:
@@ -119,13 +119,13 @@ class DecisionCycle:
             self.unit_of_work.emit(now_s, "deciding-resumed" if on else "deciding-paused", "controller")
 
     def next_submission(self) -> int:
-        """The place of one more workload or environment in the order of their submission."""
+        """Return the submission number of one more workload or environment."""
         self.submissions += 1
         self.unit_of_work.dirty_control = True
         return self.submissions
 
     def refusal_rows(self, names: Collection[str]) -> dict[str, Row]:
-        """The last reasons that named these workloads, as plain data."""
+        """Return the last reasons that named these workloads, as plain data."""
         named = (one for one in self.refusals if one.workload in names)
         return {one.workload: reason_view(one.reason) | {"at_s": self.refused_s} for one in named}
 
@@ -135,7 +135,7 @@ class DecisionCycle:
         return self.approving.pending
 
     @property
-    def under_way(self) -> bool:
+    def in_progress(self) -> bool:
         """A decision is being computed."""
         return self._open is not None
 
@@ -158,12 +158,12 @@ class DecisionCycle:
         self._open, self._open_cycle = self.assess(self._request, self._computed), cycle
 
     def next_cycle_s(self, now_s: float) -> float:
-        """When to decide next, a cycle later at the most; it is kept as `due_s`."""
+        """Return when to decide next, at most one cycle from now; also set `due_s` to it."""
         self.due_s = due_s = min(now_s + self.settings.decide_s, self._features.next_cycle_s(now_s))
         return due_s
 
     def _look_at_speeds(self, now_s: float) -> None:
-        """For the job profiler: how fast jobs of a class have run since the last cycle."""
+        """Note how fast jobs of a class have run since the last cycle, for the job profiler."""
         for entry in self.cluster.active.values():
             if entry.job.job_class and entry.reading is not None:
                 look_at_speed(entry, now_s)
@@ -178,7 +178,7 @@ class DecisionCycle:
         return self._computations.ask(task, self.settings.decide_limit_s, answered)
 
     def request(self, now_s: float, cycle: bool) -> DecideRequest:
-        """What a decision now would be asked for."""
+        """Return the request for a decision now."""
         return DecideRequest(
             self.builder.build(now_s, cycle, self.scores.distrusted() if cycle else frozenset()),
             self.settings.placement,
@@ -190,17 +190,17 @@ class DecisionCycle:
         )
 
     def _scheduling(self) -> dict[str, PolicyChoice]:
-        """The placement policies of the environments with nodes of their own."""
+        """Return the placement policies of the environments with nodes of their own."""
         terms = {e.name: e.agreement.scheduling for e in self.cluster.environments.values() if e.running and e.by_node}
         return {name: PolicyChoice(wanted.policy, wanted.params) for name, wanted in terms.items()}
 
     def acts_on_events(self) -> bool:
-        """Whether the policy of an environment is asked between cycles too."""
+        """Return whether the policy of any environment is also asked between cycles."""
         return any(acts_on_events(choice) for choice in self._scheduling().values())
 
     def _worth(self) -> bool:
-        """Between cycles only a job that waits, a web application with fewer instances than it must have or a node
-        that is yet to be emptied is worth a decision."""
+        """Return whether a decision between cycles is worthwhile: only for a waiting job, a web application below its
+        minimum of instances, or a node that is still to be evacuated."""
         nodes = self.cluster.nodes.values()
         if any((node.service is NodeService.DRAINING or is_leaving(node)) and not is_empty(node) for node in nodes):
             return True
@@ -214,7 +214,8 @@ class DecisionCycle:
         return any(waits) or self.cluster.lacking()
 
     def next_start_s(self, now_s: float) -> float:
-        """When the next job may be changed that may not yet: its desired start, its back-off (inf: none)."""
+        """Return when the next job that may not be changed yet may be: its desired start or the end of its back-off
+        (inf: none)."""
         due_s = math.inf
         for entry in self.cluster.active.values():
             if not (entry.over or entry.held or entry.awaits):
@@ -226,7 +227,7 @@ class DecisionCycle:
     # --- applying ---------------------------------------------------------------------------------------------------
 
     def _computed(self, outcome: DecideOutcome | None, error: str, now_s: float) -> None:
-        """Take the answer of the computation under way."""
+        """Take the answer of the computation in progress."""
         compute_id, self._open = self._open, None
         if self._again:
             self.unit_of_work.place, self.unit_of_work.cycle = True, self._again_cycle
@@ -258,7 +259,7 @@ class DecisionCycle:
         self._features.decided(outcome, now_s)
 
     def _told_to_leave(self, decision: PlacementDecision, now_s: float) -> PlacementDecision:
-        """With the reason of those that are left alone after what somebody else did to them."""
+        """Return the decision with a refusal for each job whose reconciliation is paused after an external change."""
         alone = [why_left_alone(entry, now_s) for entry in self.cluster.active.values() if entry.left_alone(now_s)]
         if not alone:
             return decision
@@ -310,7 +311,7 @@ class DecisionCycle:
         self.unit_of_work.emit(now_s, what, subject, detail)
 
     def _told_by_part(self, compute_id: str, outcome: DecideOutcome, now_s: float) -> None:
-        """Why some environments have no decision although others have."""
+        """Report why some environments have no decision although others have."""
         for what, reasons in (("decision-skipped", outcome.lacking), ("decision-failed", outcome.failed)):
             for name, why in reasons.items():
                 self._fail(now_s, what, name or compute_id, why)
@@ -331,7 +332,7 @@ class DecisionCycle:
         return self._provisioned(decision, service, held)
 
     def proposed(self, decision: ProvisioningDecision | None, now_s: float) -> Provisioned | None:
-        """What a decision on the nodes as they are now would change, if it were carried out."""
+        """Return what a decision on the current nodes would change if it were carried out."""
         if decision is None:
             return None
         return self._provisioned(
@@ -403,14 +404,14 @@ class DecisionCycle:
 
     def adjusted(self, changes: Sequence[Change], now_s: float) -> None:
         """Make changes of CPU between cycles, as a decision of its own; none while one is being computed."""
-        if self.under_way:
+        if self.in_progress:
             return
         self._open_cycle = False
         self.unit_of_work.records += self._decided(PlacementDecision(tuple(changes)), None, now_s, REDISTRIBUTION)
 
     def _ask_for_room(self) -> None:
-        """Have a cycle's decision made for applications that were just submitted and have too few instances: between
-        cycles nobody gives way to them."""
+        """Request a cycle's decision for applications that were just submitted and have too few instances. Decisions
+        between cycles preempt nothing for them."""
         for web in self.cluster.web.values():
             if web.wants_room:
                 web.wants_room = False
@@ -438,7 +439,7 @@ class DecisionCycle:
         return now, later
 
     def _take_room(self, entry: JobEntry, change: Change, room: Mapping[str, list[float]]) -> bool:
-        """Whether all instances have room; then it is taken."""
+        """Return whether all instances have capacity on their nodes; reserve it if they do."""
         memory_mib = entry.job.memory_mib + self.cluster.vm_overhead_mib
         left = {name: list(values) for name, values in room.items()}
         for allotment in change.allotments:
@@ -452,8 +453,8 @@ class DecisionCycle:
         return True
 
     def _not_waiting(self, held: list[Change]) -> list[Change]:
-        """Those that the last decision which held changes back does not hold already: it is not to be replaced by one
-        that says less."""
+        """Return the changes that the last decision with held changes does not hold already. That decision must not be
+        replaced by one that contains less."""
         if self.settings.automation is Automation.CONFIRM:
             last = self.approving.pending
         else:
@@ -462,8 +463,8 @@ class DecisionCycle:
         return [one for one in held if (one.workload, one.revision, one.kind) not in waiting]
 
     def _starts(self, change: Change) -> bool:
-        """Whether it is the start of a submitted workload; for a job that gave way to its environment's agreement going
-        on is one too: nobody else has it go on."""
+        """Return whether the change is the start of a submitted workload. The resume of an environment's job that was
+        preempted under its agreement counts too: nothing else resumes it."""
         if change.kind is not ChangeKind.RESUME:
             return change.kind is ChangeKind.START
         entry = self.cluster.job(change.workload)
@@ -481,7 +482,7 @@ def _finite(level: float | None) -> float | None:
 
 
 def _in_words(shortage: Shortage, web: Collection[str], last: DecisionRecord | None) -> str:
-    """How much is missing, for how long, and what each side is to get meanwhile."""
+    """Return as text how much capacity is missing, for how long, and what each side gets meanwhile."""
     share = f"applications {shortage.web_mhz:,.0f}, jobs {shortage.jobs_mhz:,.0f}"
     lasts = (
         f"for about {shortage.lasts_s / 3_600.0:.1f} h if no more jobs come"

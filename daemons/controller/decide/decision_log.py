@@ -50,7 +50,7 @@ class DecisionLog:
         return self._records[-1] if self._records else None
 
     def find(self, number: int) -> DecisionRecord | None:
-        """The decision of that number, None when it is not kept."""
+        """Return the decision of that number, None when it is not kept."""
         return next((record for record in self if record.number == number), None)
 
 

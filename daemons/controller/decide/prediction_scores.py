@@ -143,7 +143,7 @@ class PredictionScores:
                 "prediction-missed",
                 JOBS,
                 None,
-                f"{len(jobs)} jobs ({named}) are worse off than predicted: {_why(most)}",
+                f"{len(jobs)} jobs ({named}) have lower utility than predicted: {_why(most)}",
             )
 
 
@@ -153,8 +153,8 @@ def _why(cause: Cause | None) -> str:
 
 
 def _of_job(promise: _Promise, entry: JobEntry, now_s: float) -> Cause:
-    """Why a job fell behind: it took longer to be brought to where it runs, it has more work than was declared, it is
-    slower than its CPU lets expect; else others came who share the CPU."""
+    """Return why a job fell behind: its start or move took longer, it has more work than declared, or it is slower than
+    its CPU suggests; otherwise other load shares its CPU."""
     before = promise.jobs.get(entry.job.name)
     if before is None:
         return Cause.LOAD
@@ -169,7 +169,7 @@ def _of_job(promise: _Promise, entry: JobEntry, now_s: float) -> Cause:
 
 
 def _of_app(promise: _Promise, name: str, predicted: float, now: Snapshot) -> Cause:
-    """Which figure of the model, put in the place of the one that was taken, lowers the prediction most."""
+    """Return which figure of the model, when replaced by its current value, lowers the prediction most."""
     (then_app,) = np.flatnonzero(np.array(promise.web.names) == name)
     (now_app,) = np.flatnonzero(np.array(now.web.names) == name)
     web = take_rows(promise.web, np.array([then_app]))

@@ -1,4 +1,4 @@
-"""What views tell of a job's future: when it ends, and how content it will be. Pure."""
+"""Predictions that views show of a job's future: its end and its utility. Pure."""
 
 from __future__ import annotations
 
@@ -15,17 +15,19 @@ from shared.values.jobs import JobPhase
 
 
 def predicted_end_s(entry: JobEntry) -> float | None:
-    """When a job ends that keeps the CPU of its slowest instance, each stage at its own limit at most; whole seconds.
+    """Return when a job ends that keeps the CPU of its slowest instance, with each stage at most at its own limit, in
+    whole seconds.
 
-    Counted from when its work was last read, so that it stands still from one report to the next. None: it does not
-    run, or makes no progress, or has no CPU, or its work is not declared.
+    Counted from when its work was last read; the result is therefore constant between reports. None: it does not run,
+    makes no progress, has no CPU, or its work is not declared.
     """
     return _end_s(entry, [stage.work_mcycles for stage in entry.job.stages])
 
 
 def predicted_ends_s(entry: JobEntry, left: LeftWork) -> tuple[float, float, float] | None:
-    """When a job ends that does not go by the work that it declared, at the CPU of its slowest instance: as expected,
-    and a tenth and nine tenths of such jobs; None as `predicted_end_s`, which says when its declared work is done."""
+    """Return when a job ends whose remaining work is estimated instead of declared, at the CPU of its slowest instance:
+    the expected end, and the ends by which a tenth and nine tenths of such jobs are done. None as in `predicted_end_s`,
+    which says when its declared work is done."""
     declared = [stage.work_mcycles for stage in entry.job.stages]
     amounts = left.mean_mcycles, left.low_mcycles, left.high_mcycles
     if entry.job.work_mcycles <= 0.0:
@@ -37,7 +39,7 @@ def predicted_ends_s(entry: JobEntry, left: LeftWork) -> tuple[float, float, flo
 
 
 def _end_s(entry: JobEntry, work_mcycles: Sequence[float]) -> float | None:
-    """As `predicted_end_s`, where its stages have so much work."""
+    """Return the same as `predicted_end_s`, with this much work in its stages."""
     if entry.phase is not JobPhase.RUNNING or not entry.released or entry.stalled or entry.job.work_mcycles <= 0.0:
         return None
     given_mhz = min((allotment.cpu_mhz for allotment in entry.allotments), default=0.0)
@@ -51,7 +53,7 @@ def _end_s(entry: JobEntry, work_mcycles: Sequence[float]) -> float | None:
 
 
 def predicted_utilities(decisions: Iterable[DecisionRecord]) -> Mapping[str, float]:
-    """What the last decision that predicted anything predicts, by workload; `decisions` newest first."""
+    """Return the predictions of the last decision that predicted anything, by workload; `decisions` newest first."""
     last = next((record for record in decisions if len(record.gains)), None)
     if last is None:
         return {}
@@ -60,8 +62,8 @@ def predicted_utilities(decisions: Iterable[DecisionRecord]) -> Mapping[str, flo
 
 
 def job_utility(entry: JobEntry, predicted: Mapping[str, float], end_s: float | None) -> float | None:
-    """A job's utility (1 best, 0 on its goal): of one that is complete as it was, else as predicted, else that of
-    `end_s`, when it is to end. None: not known, or over without being complete."""
+    """Return a job's utility (1 best, 0 on its goal): the actual one once it is complete, otherwise the predicted one,
+    otherwise that of an end at `end_s`. None: unknown, or over without being complete."""
     job = entry.job
     if entry.over:
         return utility_of_completed(entry) if entry.phase is JobPhase.COMPLETED and job.goal_s is not None else None
@@ -75,7 +77,7 @@ def job_utility(entry: JobEntry, predicted: Mapping[str, float], end_s: float | 
 
 
 def utility_of_completed(entry: JobEntry) -> float:
-    """The utility of a job that is complete: that of the time when it was."""
+    """Return the utility of a complete job: that of its completion time."""
     job = entry.job
     goal_s = math.inf if job.goal_s is None else job.goal_s
     return float(utility_at(entry.finished_s, job.desired_start_s, goal_s, job.importance))

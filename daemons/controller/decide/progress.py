@@ -1,7 +1,7 @@
-"""How far plans are: for each step what has become of it, and which other steps it waits for.
+"""Progress of plans: the state of each step, and the other steps that it waits for.
 
-Steps are followed by the orders that are sent and answered; what was ordered by an earlier leader is told from where
-VMs are. A `Progress` forgets the oldest plans: those of decisions that nobody can ask for any more.
+Steps follow the orders that are sent and answered. The state of steps that an earlier leader ordered is derived from
+where VMs are. A `Progress` drops the oldest plans, whose decisions can no longer be queried.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class Progress:
         self._count = 0
 
     def follow(self, record: DecisionRecord, now_s: float) -> None:
-        """A plan has been made the desired state."""
+        """Follow a plan that has become the desired state."""
         steps = record.plan.steps
         if not steps or record.number in self._plans:
             return
@@ -87,7 +87,7 @@ class Progress:
                 del self._wanted[_key_of(step)]
 
     def sent(self, action: Action, now_s: float) -> None:
-        """An order leaves."""
+        """Note that an order was sent."""
         found = self._wanted.get((action.kind, action.vm, action.node, action.to_node))
         if found is not None and found.state is not StepState.DONE:
             found.state, found.since_s, found.detail = StepState.SENT, now_s, ""
@@ -96,7 +96,7 @@ class Progress:
                 del self._sent[next(iter(self._sent))]
 
     def answered(self, result: Result, now_s: float) -> None:
-        """An order was answered."""
+        """Note that an order was answered."""
         found = self._sent.pop(result.action, None)
         if found is not None:
             done = result.outcome is Outcome.OK
@@ -104,7 +104,7 @@ class Progress:
             found.detail = "" if done else f"{result.outcome.value} {result.detail}".rstrip()
 
     def of(self, record: DecisionRecord) -> list[StepProgress]:
-        """Of each step of a decision's plan, in order."""
+        """Return the progress of each step of a decision's plan, in order."""
         plan = self._plans.get(record.number)
         if plan is None:
             held = bool(record.held) and record.approved_s is None
@@ -127,7 +127,7 @@ class Progress:
         return StepProgress(StepState.DROPPED, one.since_s) if dropped else one
 
     def _is_so(self, step: Step) -> bool:
-        """Whether the VM is as the step would leave it, by what its nodes last said."""
+        """Return whether the VM is as the step would leave it, by the last reports of its nodes."""
         instance = self._cluster.instances.get(step.vm)
         if instance is None:
             return step.kind in (ActionKind.STOP, ActionKind.DISCARD_IMAGE)
@@ -156,8 +156,9 @@ def _key_of(step: Step) -> Key:
 
 
 def edges(steps: Sequence[Step]) -> list[list[int]]:
-    """For each step the numbers of those that it waits for: the one before it of the same VM, and those of the nearest
-    earlier wave that make room on the node that it needs. O(steps), and the pairs that it returns."""
+    """Return for each step the numbers of those that it waits for: the one before it of the same VM, and those of the
+    nearest earlier wave that free capacity on the node that it needs. Takes O(steps) plus the number of returned
+    pairs."""
     of_vm: dict[str, int] = {}
     leaving: dict[str, dict[int, list[int]]] = {}  # by node and wave
     after: list[list[int]] = []

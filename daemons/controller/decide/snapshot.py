@@ -67,7 +67,7 @@ class SnapshotBuilder:
         self._static: tuple[np.ndarray, ...] = ()
 
     def build(self, now_s: float, at_cycle: bool = True, distrusted: frozenset[str] = frozenset()) -> Snapshot:
-        """The cluster as it is wanted at `now_s`; `at_cycle`: for a cycle's decision. distrusted: workloads that get no
+        """Return the desired cluster at `now_s`. `at_cycle`: for a cycle's decision. distrusted: workloads that get no
         more than they have, and stay where they are."""
         nodes = [node for node in self.cluster.nodes.values() if node.inventory is not None]
         rows = {node.name: row for row, node in enumerate(nodes)}
@@ -105,8 +105,8 @@ class SnapshotBuilder:
     def _as_they_are(
         jobs: list[JobEntry], part: SnapshotPart, columns: dict[str, Any], distrusted: frozenset[str]
     ) -> tuple[SnapshotPart, dict[str, Any]]:
-        """With nothing to gain for some workloads: those that run keep their nodes, those that do not are left to the
-        decisions between cycles, which take room from nobody, and applications ask for no more CPU."""
+        """Return the columns with nothing to gain for some workloads. Running ones keep their nodes. Idle ones are left
+        to the decisions between cycles, which take capacity from nothing. Applications request no more CPU."""
         own = [entry for entry in jobs if (entry.job.app or entry.job.name) in distrusted]
         idle = {entry.job.name for entry in own if entry.phase is not JobPhase.RUNNING}
         keeps = [Constraint(ConstraintKind.KEEP, (name,)) for name in sorted(distrusted - idle)]
@@ -190,10 +190,13 @@ class SnapshotBuilder:
             vcpus=ints([job.vcpus for job in specs]),
             instances=ints([job.instances for job in specs]),
             importance=floats([job.importance for job in specs]),
-            separate=np.array([job.separate or apart(frozen.get(job.name, ())) for job in specs], dtype=np.bool_),
+            spread=np.array([job.spread or apart(frozen.get(job.name, ())) for job in specs], dtype=np.bool_),
             fixed=np.array([name in part.fixed for name in names], dtype=np.bool_) | self.are_fixed(jobs, now_s),
             first_instance=first,
-            needs=tuple((*job.needs, HOME + job.name) if frozen.get(job.name) else job.needs for job in specs),
+            required_labels=tuple(
+                (*job.required_labels, HOME + job.name) if frozen.get(job.name) else job.required_labels
+                for job in specs
+            ),
             app=ints([apps.get(job.app, -1) if job.app else -1 for job in specs]),
             changed_s=floats([entry.changed_s for entry in jobs]),
             first_stage=stages.cumsum() - stages,
@@ -203,8 +206,8 @@ class SnapshotBuilder:
         )
 
     def _least_mhz(self, jobs: list[JobEntry]) -> list[float]:
-        """The least speeds that they need; an adopted VM, which has no goal and declares nothing, needs what it uses,
-        but no more than its node has for such VMs."""
+        """Return the least speeds that jobs need. An adopted VM, which has no goal and declares nothing, needs what it
+        uses, but at most what its node has for such VMs."""
         least = {entry.job.name: entry.job.min_mhz for entry in jobs}
         adopted: dict[str, list[JobEntry]] = {}
         for entry in jobs:
@@ -223,12 +226,12 @@ class SnapshotBuilder:
         return [least[entry.job.name] for entry in jobs]
 
     def _has_memory(self, entry: JobEntry, frozen: Mapping[str, tuple[str, ...]]) -> bool:
-        """Whether its memory is counted as held by its nodes, whatever is decided: there is none to gain."""
+        """Return whether its memory counts as held by its nodes under any decision, and cannot be reclaimed."""
         return bool(frozen) and (bool(frozen.get(entry.job.name)) or keeps_memory(self.cluster, entry))
 
     def is_fixed(self, entry: JobEntry, now_s: float) -> bool:
-        """Whether a decision now could only make things worse: something is under way, unknown or just failed, or an
-        operator holds the job, or somebody else has meddled with it."""
+        """Return whether a decision now could only do harm: an operation is in progress, unknown or just failed, an
+        operator holds the job, or it was changed externally."""
         if entry.held or entry.left_alone(now_s):
             return True
         if entry.phase is JobPhase.WAITING:
@@ -254,7 +257,7 @@ class SnapshotBuilder:
             if entry.phase is not running
             or not entry.released
             or entry.held
-            or entry.hands_off is not None
+            or entry.reconciliation_paused is not None
             or now_s < entry.not_before_s
         }
         draining = {name for name, node in self.cluster.nodes.items() if node.service is NodeService.DRAINING}
@@ -264,12 +267,13 @@ class SnapshotBuilder:
         return np.array([entry in fixed for entry in entries], dtype=np.bool_)
 
     def _disturbed(self) -> set[JobEntry]:
-        """The jobs of VMs with something under way, or that are awaited or may be where they were not seen."""
+        """Return the jobs of VMs with an operation in progress, and of VMs that are awaited or may be where they were
+        not seen."""
         cluster, up = self.cluster, NodeCondition.UP
         nodes, instances = cluster.nodes.values(), cluster.instances
         found = [*cluster.actions.values(), *cluster.missing.values(), *cluster.left.values()]
         busy = [vm for node in nodes for vm, status in node.vms.items() if status.busy]
-        busy += [vm for node in nodes for vm in node.under_way]
+        busy += [vm for node in nodes for vm in node.in_progress]
         found += [instances[vm] for vm in busy if vm in instances]
         for node in [node for node in nodes if node.condition is not up or not node.claimed.keys() <= node.vms.keys()]:
             found += [one for vm, one in node.claimed.items() if node.condition is not up or vm not in node.vms]
@@ -297,14 +301,15 @@ class SnapshotBuilder:
 
 
 def _work_mcycles(entry: JobEntry, left: Mapping[str, LeftWork]) -> float:
-    """What a job declared; of one that does not go by that, what it has done and is expected to do."""
+    """Return the work that a job declared; where its remaining work is estimated, what it has done plus what is
+    expected."""
     found = left.get(entry.job.name)
     return entry.job.work_mcycles if found is None else entry.done_mcycles + found.mean_mcycles
 
 
 def _stages(entry: JobEntry, left: Mapping[str, LeftWork]) -> Sequence[Stage]:
-    """Its stages, of which what is not done yet is as much more or less as the job; what it does beyond them all is
-    done like the last one with work."""
+    """Return its stages, with the remaining work scaled like that of the job. Work beyond all stages runs like the last
+    one with work."""
     stages, found = entry.job.stages, left.get(entry.job.name)
     if found is None:
         return stages
@@ -313,7 +318,7 @@ def _stages(entry: JobEntry, left: Mapping[str, LeftWork]) -> Sequence[Stage]:
 
 
 def _stage_count(job: Job) -> int:
-    """An instance of a web application has no work that could be told in stages."""
+    """Return the number of stages; an instance of a web application has no work that could be divided into stages."""
     return 0 if job.app else len(job.stages)
 
 

@@ -12,17 +12,17 @@ KEPT = 1_000
 
 
 class TableRequests:
-    """Asks for tables. under_way: they are being computed."""
+    """Asks for tables. in_progress: they are being computed."""
 
     def __init__(self, unit_of_work: UnitOfWork, computations: Computations) -> None:
         self._unit_of_work, self._computations = unit_of_work, computations
-        self.under_way = False
+        self.in_progress = False
         self._asked: dict[str, float] = {}
 
     def lacked(self, specs: tuple[Spec, ...], now_s: float) -> None:
-        """A decision found these missing. What was asked for within the last hour is not asked for again, so that what
-        cannot be computed, or not be kept, does not keep a processor busy."""
-        if self.under_way:
+        """Request tables that a decision found missing. What was requested within the last hour is not requested again;
+        otherwise a table that cannot be computed or kept would occupy a processor."""
+        if self.in_progress:
             return
         wanted = {name_of(spec): spec for spec in specs}
         new = {name: spec for name, spec in wanted.items() if not self._was_asked(name, now_s)}
@@ -31,13 +31,13 @@ class TableRequests:
         self._asked.update(dict.fromkeys(new, now_s))
         while len(self._asked) > KEPT:
             del self._asked[next(iter(self._asked))]
-        self.under_way = True
+        self.in_progress = True
         self._computations.ask(PrepareRequest(tuple(new.values())), LIMIT_S, self._answered)
         self._unit_of_work.emit(now_s, "tables-missing", f"{len(new)}")
 
     def _answered(self, answer: object, error: str, now_s: float) -> None:
         """Take the answer. With new tables a cycle's decision is worth it."""
-        self.under_way = False
+        self.in_progress = False
         done = answer if isinstance(answer, Prepared) else Prepared(0, (error or "no answer",))
         if done.failed:
             self._unit_of_work.emit(now_s, "tables-failed", f"{len(done.failed)}", "; ".join(done.failed)[:1_000])

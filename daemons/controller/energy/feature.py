@@ -21,7 +21,7 @@ from shared.protocol.operator_messages import Query
 
 
 class EnergyFeature(Feature):
-    """Meters the energy of nodes, keeps prices, and tells decisions what nodes cost."""
+    """Meters the energy of nodes, keeps prices, and supplies decisions with the costs of nodes."""
 
     metrics = metrics.METRICS
 
@@ -56,7 +56,7 @@ class EnergyFeature(Feature):
     def columns(
         self, nodes: Sequence[NodeEntry], jobs: Sequence[JobEntry], now_s: float, at_cycle: bool
     ) -> SnapshotPart:
-        """Tell the prices of the intervals to come."""
+        """Return the prices of the coming intervals."""
         return SnapshotPart({"prices": self.meter.prices.view(now_s)}) if at_cycle else NO_PART
 
     def alarms(self, now_s: float) -> Iterable[Alarm]:
@@ -70,5 +70,5 @@ class EnergyFeature(Feature):
         metrics.read(self.meter, scrape, now_s)
 
     def _view(self, query: Query, _cluster: Cluster, now_s: float) -> Row:
-        """What the energy of the last days cost."""
+        """Return the energy costs of the last days."""
         return costs_view(self.meter, query.limit, now_s)

@@ -1,7 +1,7 @@
-"""Meters the energy of every node and what it costs: one record per cycle, one row per local day.
+"""Meters the energy of every node and its cost: one record per cycle, one row per local day.
 
-A node's power is that of its mean load since its state last changed, as its curve tells it; asleep it draws what it
-draws then, waking as much as without load. Beside it stands what the same load costs with every node on.
+A node's power is that of its mean load since its state last changed, read from its curve. Asleep it draws its sleep
+power; waking it draws as much as without load. Each figure comes with the cost of the same load with every node on.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ class EnergyMeter:
             self.prices.due(now_s)
 
     def changed(self, nodes: Collection[NodeEntry], now_s: float) -> None:
-        """Nodes may have changed their state at this moment."""
+        """Handle nodes that may have changed their state at this moment."""
         due = []
         for node in nodes:
             meter = self._meters.get(node.name)
@@ -120,7 +120,7 @@ class EnergyMeter:
         self._follow(nodes, now_s)
 
     def cycle(self, now_s: float) -> CostRecord:
-        """What it cost since the last cycle; it is to be stored."""
+        """Return the cost since the last cycle, as a record to store."""
         self._close(list(self._meters.values()), now_s)
         self._look_at_deadlines()
         if self.web_loss is not None:
@@ -137,7 +137,7 @@ class EnergyMeter:
         return record
 
     def watts(self) -> float:
-        """What all nodes draw now, by their last reports."""
+        """Return the power that all nodes draw now, in watts, by their last reports."""
         meters = list(self._meters.values())
         return float(self._drawn(meters, np.array([_load(meter.node) for meter in meters]))[0].sum())
 
@@ -156,7 +156,7 @@ class EnergyMeter:
                 node.cpu_sum, node.cpu_readings = 0.0, 0
 
     def _close(self, meters: list[_Meter], now_s: float) -> None:
-        """Add what nodes drew since their meters began, and begin them anew."""
+        """Add what nodes drew since their meters started, and restart the meters."""
         if not meters:
             return
         least_s = now_s - CYCLES_MAX * self.cycle_s
@@ -207,7 +207,7 @@ class EnergyMeter:
 
 
 def _is_asleep(node: NodeEntry) -> bool:
-    """Whether it draws no more than a sleeping node does."""
+    """Return whether it draws no more than a sleeping node does."""
     if node.service is NodeService.FAILED:
         return node.condition is not NodeCondition.UP
     return node.service is NodeService.OFF or (
@@ -220,6 +220,6 @@ def _load(node: NodeEntry) -> float:
 
 
 def _mean_load(meter: _Meter) -> float:
-    """Of the reports that came since the meter began, else of the last one before."""
+    """Return the mean of the reports since the meter started, otherwise the last one before."""
     node = meter.node
     return node.cpu_sum / node.cpu_readings if node.cpu_readings else _load(node)

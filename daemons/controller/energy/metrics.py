@@ -1,4 +1,4 @@
-"""What is told of energy as metrics."""
+"""Energy metrics."""
 
 from __future__ import annotations
 

@@ -138,24 +138,24 @@ class PriceBook:
         return count if known_s is None else min(count, int((known_s - now_s) / interval_s))
 
     def kw_cost(self, from_s: float, to_s: float) -> float:
-        """What one kW costs from one moment to another."""
+        """Return the cost of one kW between two moments."""
         if from_s >= to_s:
             return 0.0
         begin, end = np.array([from_s]), np.array([to_s])
         return float(self._make(from_s, to_s).integrals(begin, end)[0]) / 3_600.0
 
     def price(self, at_s: float) -> float:
-        """The price of a kWh at a moment."""
+        """Return the price of a kWh at a moment."""
         return float(self._complete(at_s, at_s + STEP_S).per_kwh[0])
 
     def known_until(self, at_s: float) -> float | None:
-        """Until when prices are known that follow each other from a moment on (None: for ever)."""
+        """Return until when prices are known without a gap from a moment on (None: without end)."""
         if not self.is_read:
             return None
         return at_s if self.series is None else self.series.known_until(at_s)
 
     def _complete(self, from_s: float, until_s: float) -> PriceSeries:
-        """A price for every moment, made again only now and then."""
+        """Return a series with a price for every moment; it is rebuilt only now and then."""
         whole = self._whole
         if whole is None or not (whole.from_s <= from_s and until_s <= whole.until_s):
             whole = self._whole = self._make(from_s, until_s + SPARE_S)
@@ -174,7 +174,7 @@ class PriceBook:
         return PriceSeries(starts, self._day[steps], until_s)
 
     def _earlier(self, at_s: float, days: int) -> float:
-        """When the clock showed the same time of day so many days before."""
+        """Return when the clock showed the same time of day this many days before."""
         zone = self.settings.timezone
         before_s = at_s - days * DAY_S
         off_s = time_of_day_s(at_s, zone) - time_of_day_s(before_s, zone)

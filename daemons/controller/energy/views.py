@@ -1,4 +1,4 @@
-"""The view of what the cluster costs, day by day. docs/views.md has the keys."""
+"""The view of what the cluster costs, day by day. docs/reference/views.md has the keys."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _SUMMED = ("measured_s", "kwh", "cost", "static_kwh", "static_cost", "saved", "n
 
 
 def costs_view(energy: EnergyMeter, limit: int, now_s: float) -> Row:
-    """The last days, newest first, their sum for each currency, and how things are now."""
+    """Return the last days, newest first, their sum for each currency, and the current state."""
     rows = [_day_row(day, record) for (day, _), record in reversed(energy.days.items())]
     shown = rows[:limit]
     prices = energy.prices

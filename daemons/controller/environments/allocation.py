@@ -42,8 +42,8 @@ Give = Callable[[NodeEntry, str, float], None]
 
 
 class Allocation:
-    """Gives groups what they request as far as they may have it. `give(node, environment, now_s)` says who is to have
-    a node ("": nobody). gives_notice: groups are told of units that they must give back at their next timer."""
+    """Gives groups what they request, as far as they may have it. `give(node, environment, now_s)` assigns a node to an
+    environment ("": none). gives_notice: notify groups of units that they must give back at their next timer."""
 
     def __init__(
         self,
@@ -59,7 +59,7 @@ class Allocation:
         self.gives_notice = gives_notice
 
     def stock(self, now_s: float) -> Inventory:
-        """The nodes as they stand."""
+        """Return the current inventory of nodes."""
         return stock_of(self.cluster, self.power, now_s)
 
     def share(
@@ -129,7 +129,7 @@ class Allocation:
     def _forced_out(
         self, group: CoordinationGroup, kind: int, count: int, stock: Inventory, now_s: float
     ) -> list[Unit]:
-        """So many nodes of a class are not the group's any more, whatever runs on them."""
+        """Take this many nodes of a class from the group, including nodes with running workloads."""
         gone: list[Unit] = []
         for entry in group.entries if count else ():
             held = [unit for unit in stock.held.get(entry.name, ()) if unit.kind == kind]
@@ -139,9 +139,9 @@ class Allocation:
     def _leaving(
         self, entry: EnvironmentEntry, held: Sequence[Unit], count: int, now_s: float, *, forced: bool = False
     ) -> list[Unit]:
-        """Nodes that an environment gives up: idle ones, those on which nothing is wanted any more, then those of a
-        batch environment's jobs, which give way. A web environment gives up nodes of instances only when `forced`, or
-        when it must not have as many."""
+        """Return the nodes that an environment gives up: idle ones, then those without any assigned workload, then
+        those of a batch environment's jobs, which are preempted. A web environment gives up nodes with instances only
+        when `forced`, or when it may not have as many."""
         if count <= 0:
             return []
         gone = idle_first(held, entry.name)[:count]
@@ -158,8 +158,8 @@ class Allocation:
         return gone + [busy[name] for name in names[:more]]
 
     def _fills(self, entry: EnvironmentEntry) -> bool:
-        """Whether the applications of a web environment leave none of its nodes by themselves: they want more instances
-        than it has units, as when a node that was replaced comes back."""
+        """Return whether the applications of a web environment vacate none of its nodes: they want more instances than
+        it has units, for example when a replaced node comes back."""
         apps = (web for web in self.cluster.web.values() if web.app.environment == entry.name)
         return sum(web.wanted_instances or 0 for web in apps) > entry.size
 
@@ -196,8 +196,8 @@ class Allocation:
         moving.left += spare
 
     def _from_partner(self, group: CoordinationGroup, count: int, stock: Inventory, now_s: float) -> list[Unit]:
-        """Nodes have been lost and there are no others: what the group has of its lower bound is the web environment's
-        first."""
+        """Take nodes of the batch partner after nodes were lost and there are no others: what the group has of its
+        lower bound goes to the web environment first."""
         assert group.batch is not None
         batch = group.entries[group.batch]
         return _out(stock, batch.name, self._leaving(batch, stock.held.get(batch.name, []), count, now_s))
@@ -212,7 +212,7 @@ class Allocation:
         now_s: float,
         due: CoordinationGroup | None,
     ) -> None:
-        """Their units are slots on nodes of no environment. Those of one template are shared at a time."""
+        """Share the VMs of environments: slots on nodes of no environment. One template at a time."""
         templates = {group.entries[0].agreement.template: None for group in groups}
         for template in templates:
             if template is None:
@@ -235,8 +235,8 @@ class Allocation:
         everyone: Sequence[CoordinationGroup],
         stock: Inventory,
     ) -> int:
-        """How many VMs of a template have room besides all that environments have, on the nodes that are not kept for
-        lower bounds of others."""
+        """Return how many VMs of a template fit in addition to all that environments have, on the nodes that are not
+        kept for lower bounds of others."""
         promised = sum(
             max(0, group.lower - sum(len(stock.held.get(name, ())) for name in group.names))
             for group in everyone
@@ -252,7 +252,7 @@ class Allocation:
         return Claim(group.name, group.first, group.firm, (size,), (size - used,), group.requested_units, (True,))
 
     def _within_quota(self, entry: EnvironmentEntry, now_s: float) -> None:
-        """Jobs give way where more VMs run than there are units."""
+        """Preempt jobs where more VMs run than there are units."""
         if not entry.batch:
             return
         runs = [job for job in self.cluster.jobs_of(entry.name) if job.phase is JobPhase.RUNNING]
@@ -266,8 +266,8 @@ class Allocation:
             self.preemption.jobs(entry, jobs, now_s)
 
     def _kept_for_vms(self, groups: Sequence[CoordinationGroup], stock: Inventory) -> frozenset[str]:
-        """Nodes of no environment that hold the VMs of those whose units are VMs, as many as they have or none else may
-        have."""
+        """Return nodes of no environment that are reserved for environments whose units are VMs: enough for the VMs
+        that they have or are guaranteed."""
         kept = 0
         roomy: dict[str, int] = {}
         for template in {group.entries[0].agreement.template: None for group in groups}:
@@ -301,14 +301,14 @@ class Allocation:
             self._tell_short(group, group.entries[web], group.requested[web] - sizes[web], now_s)
 
     def _give_notice(self, group: CoordinationGroup, owed: int, now_s: float) -> None:
-        """Tell that units which are in use are claimed by others who are entitled to them."""
+        """Report that units in use are reclaimed for environments that are entitled to them."""
         if not self.gives_notice or owed == group.owed:
             return
         group.owed = owed
         if owed:
             by_s = group.next_s(Moment.PROVISION)
             told = f"{owed} units within {max(0.0, by_s - now_s):.0f} s: others are entitled to them"
-            self.unit_of_work.emit(now_s, "units-claimed-back", group.name, told)
+            self.unit_of_work.emit(now_s, "units-reclaimed", group.name, told)
 
     def _tell_short(self, group: CoordinationGroup, entry: EnvironmentEntry, short: int, now_s: float) -> None:
         if short == group.short:
@@ -316,7 +316,7 @@ class Allocation:
         group.short = short
         told = f"{WAITS} {short} more units, {entry.size} granted" if short else ""
         if short:
-            self.unit_of_work.emit(now_s, "environment-waits", entry.name, told)
+            self.unit_of_work.emit(now_s, "environment-waiting", entry.name, told)
         if entry.running and (short or entry.detail.startswith(WAITS)):
             entry.detail = told
             self.unit_of_work.change_environment(entry)
@@ -330,11 +330,11 @@ class _Moves:
         self._to: dict[str, str] = {}
 
     def to(self, environment: str, units: Sequence[Unit]) -> None:
-        """The environment is to have these."""
+        """Assign these units to the environment."""
         self._to.update((unit.name, environment) for unit in units)
 
     def ends(self) -> dict[str, str]:
-        """Who is to have each of them, in the order in which it was decided."""
+        """Return which environment gets each unit, in the order of decision."""
         return {unit.name: "" for unit in self.left} | self._to
 
 
@@ -351,6 +351,6 @@ def _web_first(group: CoordinationGroup) -> list[int]:
 
 
 def _part(other: VmTemplate | None, template: VmTemplate) -> float:
-    """How many VMs of a template take the room of one of another template."""
+    """Return how many VMs of a template take the capacity of one of another template."""
     assert other is not None
     return max(other.memory_mib / max(1, template.memory_mib), other.max_mhz / template.max_mhz)

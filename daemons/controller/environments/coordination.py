@@ -90,19 +90,20 @@ class Coordination:
     # --- what is heard ----------------------------------------------------------------------------------------------
 
     def changed(self, name: str, now_s: float) -> None:
-        """An environment has begun or ceased to serve, has got or lost its partner, or its agreement is another one."""
+        """Handle an environment that has begun or ceased to serve, gained or lost its partner, or changed its
+        agreement."""
         del now_s
         self._pending = True
         self.unit_of_work.coordinate.add(name)
 
     def loaded(self, now_s: float) -> None:
-        """A new leader has read everything: groups that had begun go on as they were."""
+        """Start after a new leader has read all records: groups that had begun continue as they were."""
         del now_s
         self._loaded = self._pending = True
         self.unit_of_work.settle_soon()
 
     def wake(self, now_s: float) -> None:
-        """The time to look has come."""
+        """Handle the timer: coordinate at the end of this instant."""
         del now_s
         self._pending = True
         self.unit_of_work.settle_soon()
@@ -159,7 +160,7 @@ class Coordination:
     # --- groups -----------------------------------------------------------------------------------------------------
 
     def _regroup(self, now_s: float) -> None:
-        """Form the groups that there are to be; those that are new begin."""
+        """Form the current groups; new ones begin."""
         serving = {name: entry for name, entry in self.cluster.environments.items() if entry.serves}
         self._give_up(serving, now_s)
         before, goes_on, self._loaded = self._groups, self._loaded, False
@@ -196,7 +197,8 @@ class Coordination:
         return group
 
     def _give_up(self, serving: Mapping[str, EnvironmentEntry], now_s: float) -> None:
-        """What does not serve has no units, and none has a node that runs another system by now."""
+        """Take all units from environments that do not serve, and nodes from environments whose operating system they
+        no longer run."""
         for name, entry in self.cluster.environments.items():
             if name not in serving and (entry.size or entry.begun):
                 if entry.size:
@@ -261,7 +263,7 @@ class Coordination:
         return self._with_pending(group, moment, answer.sizes)
 
     def _view(self, group: CoordinationGroup, stock: Inventory, moment: Moment, now_s: float) -> GroupView:
-        """A group as its policy sees it, with jobs that came in at this instant but for the timers."""
+        """Return a group as its policy sees it. Jobs that came in at this instant are included except at timers."""
         parties = []
         for entry in group.entries:
             node = like(entry, self.cluster, stock)
@@ -272,8 +274,8 @@ class Coordination:
 
     @staticmethod
     def _with_pending(group: CoordinationGroup, moment: Moment, sizes: tuple[int, ...]) -> tuple[int, ...]:
-        """What an environment still waits for is still requested, unless this is the moment at which it says anew what
-        it needs, or it is to have less."""
+        """Keep requesting what an environment still waits for, unless it states its needs again at this moment or must
+        shrink."""
         return tuple(
             max(size, requested) if size >= entry.size and moment not in _SAYS[entry.agreement.workload] else size
             for entry, size, requested in zip(group.entries, sizes, group.requested, strict=True)

@@ -35,7 +35,7 @@ Known = Collection[str] | None  # names of environments that the reader may know
 
 
 def unknown_zone(terms: AssuranceTerms | None) -> Refused:
-    """Why a reservation's clock cannot be told here."""
+    """Return why the clock of a reservation is unknown here."""
     try:
         if terms is not None:
             check_zone("timezone", terms.timezone)
@@ -45,7 +45,8 @@ def unknown_zone(terms: AssuranceTerms | None) -> Refused:
 
 
 def refuse_policies(agreement: Agreement) -> Refused:
-    """What its type, its coordination and its scheduling policy have against it."""
+    """Check an agreement against its type, its coordination policy and its scheduling policy; return why it is
+    refused."""
     refused = refuse_type(agreement)
     if refused != DONE:
         return refused
@@ -60,8 +61,8 @@ def refuse_policies(agreement: Agreement) -> Refused:
 
 
 def refuse_partner(agreement: Agreement, cluster: Cluster, named: Known = None) -> Refused:
-    """Why it cannot be coordinated with the environment that it names. One of another owner is no reason, so that
-    nothing is told of it: they are not brought together then."""
+    """Return why it cannot be coordinated with the environment that it names. One of another owner is no reason, which
+    discloses nothing about it: the two are not paired then."""
     everyone = [one for one in cluster.environments.values() if named is None or one.name in named]
     others = [one for one in everyone if not one.over and one.name != agreement.name]
     partners = {one.name: one.partner for one in others}
@@ -79,14 +80,14 @@ def refuse_partner(agreement: Agreement, cluster: Cluster, named: Known = None) 
 
 
 def infeasible(agreement: Agreement, cluster: Cluster, named: Known = None) -> str:
-    """Why its lower bound cannot be met beside those of all other environments ("": it can)."""
+    """Return why its lower bound cannot be met beside those of all other environments ("": it can)."""
     others = [one.agreement for one in _standing(cluster) if one.name != agreement.name]
     return _short([*others, agreement], cluster, named).get(agreement.name, "")
 
 
 def shortages(cluster: Cluster) -> dict[str, str]:
-    """Which activated environments cannot have their lower bounds any more, and why, in words; those that have their
-    nodes come first, of others older ones."""
+    """Return which activated environments can no longer have their lower bounds, and why, as text. Environments that
+    have their nodes come first, then older ones."""
     held = Counter(node.given for node in cluster.nodes.values() if can_serve(node))
     serving = [one for one in _standing(cluster) if one.serves]
     serving.sort(key=lambda one: one.by_node and held[one.name] < one.agreement.lower)
@@ -94,7 +95,7 @@ def shortages(cluster: Cluster) -> dict[str, str]:
 
 
 def _short(agreements: Sequence[Agreement], cluster: Cluster, named: Known) -> dict[str, str]:
-    """Why the lower bounds that cannot be met beside those before them cannot, by name."""
+    """Return, by name, why lower bounds cannot be met beside those before them."""
     bounds, capacity = _bounds(agreements, [one.lower for one in agreements], usable_nodes(cluster), cluster)
     lacking = shortfall([(bound.units, bound.fits) for bound in bounds], capacity)
     short = [bound.name for bound, lack in zip(bounds, lacking, strict=True) if lack]
@@ -102,7 +103,7 @@ def _short(agreements: Sequence[Agreement], cluster: Cluster, named: Known) -> d
 
 
 def stretched(agreement: Agreement, cluster: Cluster, named: Known = None) -> str:
-    """That its upper bound and those of others cannot all be reached at once ("": they can, or it has none)."""
+    """Return why its upper bound and those of others cannot all be reached at once ("": they can, or it has none)."""
     if agreement.upper is None:
         return ""
     others = [one.agreement for one in _standing(cluster) if one.name != agreement.name]
@@ -112,7 +113,7 @@ def stretched(agreement: Agreement, cluster: Cluster, named: Known = None) -> st
 
 
 def usable_nodes(cluster: Cluster) -> list[Node]:
-    """What is known of the nodes that can be given to environments, sooner or later."""
+    """Return the inventories of the nodes that environments can get, now or later."""
     return [node.inventory for node in cluster.nodes.values() if node.inventory is not None and can_serve(node)]
 
 
@@ -131,9 +132,9 @@ def _standing(cluster: Cluster) -> list[EnvironmentEntry]:
 def _bounds(
     agreements: Sequence[Agreement], units: Sequence[int], nodes: Sequence[Node], cluster: Cluster
 ) -> tuple[list[Bound], list[int]]:
-    """The bounds in nodes, in the order of the agreements, and how many nodes there are of each class: nodes of one
-    class run the same system and hold equally many VMs of each template. VMs are counted by the nodes that they fill,
-    with those of earlier environments that may be on the same nodes."""
+    """Return the bounds in nodes, in the order of the agreements, and the number of nodes of each class. Nodes of one
+    class run the same system and hold equally many VMs of each template. VMs count as the nodes that they fill,
+    together with those of earlier environments that may be on the same nodes."""
     templated = [one for one in agreements if one.template is not None]
     kinds: dict[tuple[Any, ...], list[Node]] = {}
     for node in nodes:
@@ -166,7 +167,7 @@ def _fits(agreement: Agreement, node: Node, overhead_mib: float) -> bool:
 
 
 def _slots(agreement: Agreement, node: Node, overhead_mib: float) -> int:
-    """How many units of an agreement a node is."""
+    """Return how many units of an agreement fit on a node."""
     template = agreement.template
     return 1 if template is None else slots(node, template.memory_mib + overhead_mib, template.max_mhz)
 
@@ -175,7 +176,7 @@ def _slots(agreement: Agreement, node: Node, overhead_mib: float) -> int:
 
 
 def refuse_environment(name: str, workload: WorkloadType, cluster: Cluster) -> Refused:
-    """Why nothing of a type can be submitted to the environment of that name."""
+    """Return why nothing of a type can be submitted to the environment of that name."""
     entry = cluster.environments.get(name)
     if entry is None:
         known = [one.name for one in cluster.environments.values() if not one.over]
@@ -191,7 +192,7 @@ def refuse_environment(name: str, workload: WorkloadType, cluster: Cluster) -> R
 
 
 def refuse_job(job: Job, cluster: Cluster) -> Refused:
-    """Why a job cannot be submitted to its environment."""
+    """Return why a job cannot be submitted to its environment."""
     refused = refuse_environment(job.environment, WorkloadType.BATCH, cluster)
     if refused != DONE:
         return refused
@@ -203,7 +204,7 @@ def refuse_job(job: Job, cluster: Cluster) -> Refused:
 
 
 def refuse_app(app: WebApp, cluster: Cluster) -> Refused:
-    """Why a web application cannot be submitted to its environment, or not to any other than it is in."""
+    """Return why a web application cannot be submitted to its environment, or only to the one that it is in."""
     known = cluster.web.get(app.name)
     if known is not None and known.app.environment != app.environment:
         where = f"in environment {known.app.environment!r}" if known.app.environment else "in no environment"
@@ -219,7 +220,8 @@ def refuse_app(app: WebApp, cluster: Cluster) -> Refused:
 
 
 def most_units(entry: EnvironmentEntry, cluster: Cluster) -> int:
-    """How many units it could ever have: whatever its group's policy answers when it asks for all there are."""
+    """Return the most units that it could ever have: the most that its group's policy grants when it requests all there
+    are."""
     partner = cluster.environments.get(entry.partner or entry.agreement.coordinated_with)
     group = [entry.agreement] if partner is None or partner.over else [entry.agreement, partner.agreement]
     asking = GroupView(tuple(_asking(one, one.name == entry.name) for one in group))
@@ -248,7 +250,7 @@ def _too_many(entry: EnvironmentEntry, needed: int, what: str, cluster: Cluster)
 
 
 def _too_large(entry: EnvironmentEntry, job: Job) -> Refused | None:
-    """Why an instance is more than one VM of the environment's template."""
+    """Return why an instance exceeds one VM of the environment's template."""
     template = entry.agreement.template
     if template is None or not job.stages:
         return None

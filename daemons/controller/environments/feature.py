@@ -118,8 +118,8 @@ class EnvironmentsFeature(Feature):
     # --- the end of an instant --------------------------------------------------------------------------------------
 
     def settle(self, now_s: float) -> None:
-        """After the jobs that end at this instant, and before what is written: sizes, who is to have which node and
-        whose jobs give way are stored together."""
+        """Run after the jobs that end at this instant, and before the write: sizes, node assignments and preempted jobs
+        are stored together."""
         self.agreements.pair(now_s)
         self._unit_of_work.wake(COORDINATE, self.coordination.run(now_s))
         self.agreements.run(now_s)
@@ -137,7 +137,7 @@ class EnvironmentsFeature(Feature):
     def columns(
         self, nodes: Sequence[NodeEntry], jobs: Sequence[JobEntry], now_s: float, at_cycle: bool
     ) -> SnapshotPart:
-        """Tell whose each node and each job is."""
+        """Return the environment of each node and each job."""
         return SnapshotPart({"environments": environment_columns(self._cluster, nodes, jobs)})
 
     # --- views ------------------------------------------------------------------------------------------------------
@@ -154,7 +154,7 @@ class EnvironmentsFeature(Feature):
         metrics.read(self._cluster, scrape)
 
     def _list(self, query: Query, cluster: Cluster, now_s: float) -> Row:
-        """All environments whose names begin with the subject, those that are destroyed last."""
+        """Return all environments whose names begin with the subject, destroyed ones last."""
         found = [entry for name, entry in sorted(cluster.environments.items()) if name.startswith(query.subject)]
         found.sort(key=lambda entry: entry.destroyed)
         stock = self.coordination.allocation.stock(now_s)
@@ -162,7 +162,7 @@ class EnvironmentsFeature(Feature):
         return {"total": len(found), "environments": rows}
 
     def _show(self, query: Query, cluster: Cluster, now_s: float) -> Row | Refused:
-        """One environment."""
+        """Return one environment."""
         entry = cluster.environments.get(query.subject)
         if entry is None:
             return "unknown-environment", unknown("environment", query.subject, cluster.environments)

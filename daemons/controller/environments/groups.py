@@ -19,11 +19,12 @@ Bounds = tuple[int, int | None]
 
 @dataclass(slots=True, eq=False)
 class CoordinationGroup:
-    """One group. requested: how many units its parties were to have by its policy's last answer, as far as it still
-    stands; why: that answer's reason; short: how many units of the web environment's request are not granted, as last
-    told (-1: it has not been told). bounds: the bounds of its parties as last looked at. Where admission is configured:
-    unpoliced, what they requested before it was held to what they are entitled to; rights: what each may have by right,
-    None for one that has reserved nothing (empty: none has). owed: units that it must give back, as last told."""
+    """One group. requested: the units that its parties get by its policy's last answer, as far as it still stands; why:
+    that answer's reason; short: the units of the web environment's request that are not granted, as last reported (-1:
+    not reported yet). bounds: the bounds of its parties when last checked. Where admission is configured: unpoliced,
+    what they requested before policing limited it to what they are entitled to; rights: what each may have by right,
+    None for one that has reserved nothing (empty: none has). owed: the units that it must give back, as last
+    reported."""
 
     entries: tuple[EnvironmentEntry, ...]
     policy: CoordinationPolicy
@@ -94,23 +95,23 @@ class CoordinationGroup:
         return tuple(entry.size for entry in self.entries)
 
     def resized(self) -> bool:
-        """Whether its bounds are others than when this was last asked."""
+        """Return whether its bounds have changed since the last call."""
         before = self.bounds
         self.bounds = tuple((entry.agreement.lower, entry.agreement.upper) for entry in self.entries)
         return before not in ((), self.bounds)
 
     def begin(self, now_s: float) -> None:
-        """Its timers begin."""
+        """Start its timers."""
         for entry in self.entries:
             entry.started_s = entry.provisioned_s = entry.managed_s = now_s
 
     def begun(self) -> bool:
-        """Whether its timers have begun, for all of it at once."""
+        """Return whether its timers have started, all at the same time."""
         since = {entry.started_s for entry in self.entries}
         return len(since) == 1 and all(entry.begun for entry in self.entries)
 
     def next_s(self, moment: Moment) -> float:
-        """When a timer fires next. They keep the phase of the group's beginning, and what was missed is not made up."""
+        """Return when a timer fires next. Timers keep the phase of the group's start, and missed ticks are skipped."""
         first = self.entries[0]
         last_s = first.provisioned_s if moment is Moment.PROVISION else first.managed_s
         lease_s = first.agreement.lease_s
@@ -118,7 +119,7 @@ class CoordinationGroup:
         return first.started_s + (ticks + 1) * lease_s
 
     def fired(self, moment: Moment, now_s: float) -> None:
-        """A timer has fired."""
+        """Note that a timer has fired."""
         for entry in self.entries:
             if moment is Moment.PROVISION:
                 entry.provisioned_s = now_s
@@ -127,8 +128,8 @@ class CoordinationGroup:
 
 
 def grouped(serving: Mapping[str, EnvironmentEntry]) -> dict[Key, tuple[EnvironmentEntry, ...]]:
-    """The groups of the environments that serve, by their names and models, in the order in which they were asked
-    for; each batch environment before its partner."""
+    """Return the groups of the environments that serve, by their names and models, in the order in which they were
+    requested; each batch environment comes before its partner."""
     found: dict[Key, tuple[EnvironmentEntry, ...]] = {}
     for entry in sorted(serving.values(), key=lambda entry: entry.order):
         partner = serving.get(entry.partner)
@@ -140,12 +141,13 @@ def grouped(serving: Mapping[str, EnvironmentEntry]) -> dict[Key, tuple[Environm
 
 
 def made(entries: tuple[EnvironmentEntry, ...]) -> CoordinationGroup:
-    """A group as its environments were last sized. Raises `UnknownPolicy` where its model is not registered."""
+    """Return a group with the last sizes of its environments. Raises `UnknownPolicy` where its model is not
+    registered."""
     policy: CoordinationPolicy = find_policy("coordination", entries[0].agreement.model)
     return CoordinationGroup(entries, policy, tuple(entry.size for entry in entries))
 
 
 def of_names(groups: Iterable[CoordinationGroup], names: Iterable[str]) -> list[CoordinationGroup]:
-    """The groups that any of these environments is in."""
+    """Return the groups that contain any of these environments."""
     wanted = frozenset(names)
     return [group for group in groups if not wanted.isdisjoint(group.names)]

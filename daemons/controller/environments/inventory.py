@@ -41,16 +41,16 @@ class Inventory:
     spoilt: frozenset[str] = frozenset()
 
     def copy(self) -> Inventory:
-        """One that may be changed."""
+        """Return a copy that may be changed."""
         held = {name: list(units) for name, units in self.held.items()}
         return Inventory(self.systems, held, list(self.free), self.spoilt)
 
     def fits(self, agreement: Agreement) -> tuple[bool, ...]:
-        """Which classes its agreement lets it have."""
+        """Return which classes its agreement allows."""
         return tuple(agreement.name not in self.spoilt and runs(agreement, system) for system in self.systems)
 
     def counted(self, units: Iterable[Unit]) -> tuple[int, ...]:
-        """How many there are of each class."""
+        """Return the number of units of each class."""
         counts = [0] * len(self.systems)
         for unit in units:
             counts[unit.kind] += 1
@@ -58,7 +58,7 @@ class Inventory:
 
 
 def stock_of(cluster: Cluster, power: PowerSettings, now_s: float) -> Inventory:
-    """All nodes as they stand. O(nodes)."""
+    """Return all nodes in their current state. O(nodes)."""
     stock = Inventory(spoilt=spoilt_by(cluster))
     kinds: dict[System, int] = {}
     for node in cluster.nodes.values():
@@ -82,7 +82,7 @@ def spoilt_by(cluster: Cluster) -> frozenset[str]:
 
 
 def unit_of(node: NodeEntry, kind: int, frozen: frozenset[str]) -> Unit:
-    """A node as choices between nodes see it."""
+    """Return a node as node selection sees it."""
     empty = is_empty(node) and not is_wanted(node)
     return Unit(
         node.name,
@@ -103,8 +103,8 @@ def is_wanted(node: NodeEntry) -> bool:
 
 
 def counts(node: NodeEntry, power: PowerSettings, now_s: float) -> bool:
-    """Whether the environment that is to have the node may count on it: an operator does not keep it out, nothing of it
-    has failed, and it is up, asleep and can be woken, or has not been silent for long."""
+    """Return whether the environment to which the node is assigned may count on it: no operator holds it back, nothing
+    of it has failed, and it is up, asleep but can be woken, or unreachable only for a short time."""
     if node.held or node.service is NodeService.FAILED or node.handover is Handover.FAILED:
         return False
     if node.asleep:
@@ -115,7 +115,7 @@ def counts(node: NodeEntry, power: PowerSettings, now_s: float) -> bool:
 
 
 def is_free(node: NodeEntry, power: PowerSettings) -> bool:
-    """Whether a node of no environment may be given to one."""
+    """Return whether a node of no environment may be given to one."""
     return is_available(node, power) and node.handover is not Handover.FAILED
 
 
@@ -125,7 +125,7 @@ def is_free(node: NodeEntry, power: PowerSettings) -> bool:
 def party_of(
     entry: EnvironmentEntry, cluster: Cluster, stock: Inventory, units_wanted: UnitsWanted, queue: tuple[int, int]
 ) -> Party:
-    """An environment as its group's policy sees it; queue: see `queue_of`. O(nodes of the environment)."""
+    """Return an environment as its group's policy sees it; queue: see `queue_of`. O(nodes of the environment)."""
     agreement = entry.agreement
     _, idle = owned_and_idle(entry, cluster, stock)
     queued, biggest = queue
@@ -144,7 +144,7 @@ def party_of(
 
 
 def owned_and_idle(entry: EnvironmentEntry, cluster: Cluster, stock: Inventory) -> tuple[int, int]:
-    """The units that an environment has, what is on its way to it among them, and on how many of them nothing runs."""
+    """Return the units that an environment has, those on their way to it included, and how many of them are idle."""
     if entry.by_node:
         held = stock.held.get(entry.name, ())
         return len(held), sum(unit.idle for unit in held)
@@ -152,7 +152,8 @@ def owned_and_idle(entry: EnvironmentEntry, cluster: Cluster, stock: Inventory) 
 
 
 def like(entry: EnvironmentEntry, cluster: Cluster, stock: Inventory) -> Node | None:
-    """The smallest of its nodes, or, while it has none, of those that it might have; None where its units are VMs."""
+    """Return the smallest of its nodes, or, while it has none, of those that it might get; None where its units are
+    VMs."""
     if not entry.by_node:
         return None
     fits = stock.fits(entry.agreement)
@@ -164,9 +165,10 @@ def like(entry: EnvironmentEntry, cluster: Cluster, stock: Inventory) -> Node | 
 def queue_of(
     entry: EnvironmentEntry, cluster: Cluster, node: Node | None, now_s: float, *, arrived: bool
 ) -> tuple[int, int]:
-    """How many units all waiting jobs of an environment need together, and the largest of them alone, each where it has
-    them for itself, nodes like `node` or VMs. arrived: with those that came in at this instant. Jobs that an operator
-    holds, that wait for others or for their time, do not wait for units. O(jobs of the environment)."""
+    """Return how many units all waiting jobs of an environment need together, and how many the largest of them needs
+    alone. Each is counted with units for itself: nodes like `node`, or VMs. arrived: include those that came in at this
+    instant. Jobs that an operator holds, or that wait for others or for their start time, do not wait for units. O(jobs
+    of the environment)."""
     if not entry.batch:
         return 0, 0
     parts = [units for _, units in _queued(entry, cluster, node, now_s, arrived=arrived)]
@@ -174,7 +176,7 @@ def queue_of(
 
 
 def waiting_of(entry: EnvironmentEntry, cluster: Cluster, node: Node | None, now_s: float) -> tuple[WaitingJob, ...]:
-    """The same jobs one by one, in the order of their submission, but for those that came in at this instant."""
+    """Return the same jobs one by one, in the order of their submission, except those that came in at this instant."""
     found = sorted(_queued(entry, cluster, node, now_s, arrived=False), key=lambda one: one[0].order)
     return tuple(
         WaitingJob(
@@ -187,7 +189,8 @@ def waiting_of(entry: EnvironmentEntry, cluster: Cluster, node: Node | None, now
 
 
 def quiet_s(entry: EnvironmentEntry, cluster: Cluster, now_s: float) -> float:
-    """For how long no job of an environment has come in or ended; inf where there was none. O(jobs of it)."""
+    """Return the seconds since a job of an environment last came in or ended; inf where there was none. O(jobs of
+    it)."""
     came_s = [job.accepted_s for job in cluster.jobs_of(entry.name) if not job.job.app]
     return now_s - max((*came_s, cluster.last_ended_s.get(entry.name, -math.inf)))
 
@@ -195,7 +198,7 @@ def quiet_s(entry: EnvironmentEntry, cluster: Cluster, now_s: float) -> float:
 def _queued(
     entry: EnvironmentEntry, cluster: Cluster, node: Node | None, now_s: float, *, arrived: bool
 ) -> Iterator[tuple[JobEntry, float]]:
-    """Jobs that wait for units, and how many each needs where it has them for itself."""
+    """Yield the jobs that wait for units, and how many each needs with units for itself."""
     for job in cluster.jobs_of(entry.name):
         if job.phase not in _WAITS or job.held or job.awaits:
             continue
@@ -204,14 +207,14 @@ def _queued(
 
 
 def share_of(job: Job, node: Node | None, overhead_mib: float) -> float:
-    """How many units a job needs where it has them for itself: nodes like `node`, or VMs."""
-    if job.separate or node is None:
+    """Return how many units a job needs with units for itself: nodes like `node`, or VMs."""
+    if job.spread or node is None:
         return float(job.instances)
     return job.instances / max(1, slots(node, job.memory_mib + overhead_mib, job.speed_on_mhz(node)))
 
 
 def slots(node: Node, memory_mib: float, cpu_mhz: float) -> int:
-    """How many VMs of that size an empty node takes."""
+    """Return how many VMs of that size an empty node takes."""
     by_memory = node.usable_mib / memory_mib if memory_mib > 0.0 else math.inf
     by_cpu = node.cpu_mhz / cpu_mhz if cpu_mhz > 0.0 else math.inf
     least = min(by_memory, by_cpu)
@@ -219,7 +222,7 @@ def slots(node: Node, memory_mib: float, cpu_mhz: float) -> int:
 
 
 def vms_used(entry: EnvironmentEntry, cluster: Cluster) -> int:
-    """How many VMs of an environment run, are to run, or may."""
+    """Return how many VMs of an environment run, are assigned to run, or may run."""
     return sum(_vms(job) for job in cluster.jobs_of(entry.name))
 
 
@@ -230,7 +233,7 @@ def _vms(job: JobEntry) -> int:
 
 
 def tenants(entry: EnvironmentEntry, cluster: Cluster) -> list[RunningJob]:
-    """The jobs of a batch environment that run, or are to. O(jobs of it)."""
+    """Return the jobs of a batch environment that run or are assigned to run. O(jobs of it)."""
     return [
         RunningJob(job.job.name, job.wanted_s, job.order, frozenset(a.node for a in job.allotments))
         for job in cluster.jobs_of(entry.name)
@@ -239,14 +242,14 @@ def tenants(entry: EnvironmentEntry, cluster: Cluster) -> list[RunningJob]:
 
 
 def vm_room(cluster: Cluster, stock: Inventory, template: VmTemplate) -> list[int]:
-    """How many VMs of a template each node of no environment takes when it is empty, most first."""
+    """Return how many VMs of a template each node of no environment takes when it is empty, most first."""
     facts = (cluster.nodes[unit.name].inventory for unit in stock.free)
     memory_mib = template.memory_mib + cluster.vm_overhead_mib
     return sorted((slots(node, memory_mib, template.max_mhz) for node in facts if node is not None), reverse=True)
 
 
 def nodes_for(room: Sequence[int], vms: int) -> int:
-    """How many nodes hold so many VMs, those that take most first."""
+    """Return how many nodes hold this many VMs, filling the largest nodes first."""
     nodes = 0
     while vms > 0 and nodes < len(room):
         vms -= room[nodes]

@@ -57,7 +57,7 @@ class EnvironmentLifecycle:
         self._asked: dict[str, tuple[object, ...]] = {}
 
     def want(self, entry: EnvironmentEntry, state: EnvironmentState, now_s: float) -> None:
-        """The environment is to come to that state."""
+        """Move the environment toward that state."""
         entry.wanted, entry.detail = state, ""
         self._moving[entry.name] = entry
         self.unit_of_work.change_environment(entry)
@@ -75,13 +75,13 @@ class EnvironmentLifecycle:
         self.partners.changed(entry.name, now_s)
 
     def created(self, now_s: float) -> None:
-        """What was asked for is in the store: it is configured."""
+        """Mark environments as created once their requests are stored."""
         for entry in self.cluster.environments.values():
             if entry.state is EnvironmentState.UNINITIALISED:
                 self._reach(entry, EnvironmentState.CREATED, now_s)
 
     def loaded(self) -> None:
-        """A new leader has read everything: what was on its way goes on."""
+        """Continue transitions in progress after a new leader has read all records."""
         self._moving = {name: one for name, one in self.cluster.environments.items() if one.state is not one.wanted}
         self.partners.look_again()
         self._supply = {name: _supply_of(node) for name, node in self.cluster.nodes.items()}
@@ -127,8 +127,8 @@ class EnvironmentLifecycle:
     # --- coming up --------------------------------------------------------------------------------------------------
 
     def _lacks(self, entry: EnvironmentEntry) -> str:
-        """What an activated environment waits for before it serves ("": its lower bound, as far as it has asked for
-        it, is in hand)."""
+        """Return what an activated environment waits for before it serves ("": its lower bound is ready, as far as it
+        was requested)."""
         if not entry.begun:
             return "waits for its units to be allotted"
         least = min(entry.size, entry.agreement.lower)
@@ -139,12 +139,12 @@ class EnvironmentLifecycle:
         if ready >= least:
             return ""
         coming = [f"{node.name} ({_doing(node, entry)})" for node in given if not node.in_hand]
-        return f"{ready} of {least} nodes are in hand" + _named("; on their way", coming)
+        return f"{ready} of {least} nodes are being prepared" + _named("; on their way", coming)
 
     # --- going down -------------------------------------------------------------------------------------------------
 
     def _stop(self, entry: EnvironmentEntry, now_s: float) -> None:
-        """Nothing of it is wanted to run any more, and its nodes are the provider's again."""
+        """Stop all workloads of an environment and return its nodes to the provider."""
         if entry.over:
             self._end_workloads(entry, now_s)
         else:
@@ -162,7 +162,7 @@ class EnvironmentLifecycle:
                 cancel(self.cluster, self.unit_of_work, job, now_s)
 
     def _rest_workloads(self, entry: EnvironmentEntry, now_s: float) -> None:
-        """Jobs are suspended to disk, web instances stopped."""
+        """Suspend jobs to disk and stop web instances."""
         stopped = []
         for job in self.cluster.jobs_of(entry.name):
             if job.phase is not JobPhase.RUNNING:
@@ -178,7 +178,7 @@ class EnvironmentLifecycle:
             self.deciding.desired.apply(stopped, now_s)
 
     def _remains(self, entry: EnvironmentEntry) -> str:
-        """What an environment that is taken down still has ("": nothing)."""
+        """Return what an environment that is being taken down still has ("": nothing)."""
         jobs = self.cluster.jobs_of(entry.name)
         left = [job.job.name for job in jobs if entry.over or _is_somewhere(job)]
         apps = [web.app.name for web in self.cluster.web.values() if web.app.environment == entry.name]
@@ -193,7 +193,7 @@ class EnvironmentLifecycle:
     # --- what there is ----------------------------------------------------------------------------------------------
 
     def _look_at_supply(self, now_s: float) -> None:
-        """Tell of environments that cannot have their lower bounds any more, or can again."""
+        """Report environments that can no longer have their lower bounds, or can again."""
         if not self.cluster.environments or not self._supply_changed():
             return
         short = shortages(self.cluster)
@@ -202,11 +202,11 @@ class EnvironmentLifecycle:
                 self.unit_of_work.emit(now_s, "environment-short", name, why)
         for name in self.short.keys() - short.keys():
             if name in self.cluster.environments:
-                self.unit_of_work.emit(now_s, "environment-met", name, "its lower bound can be met again")
+                self.unit_of_work.emit(now_s, "environment-satisfied", name, "its lower bound can be met again")
         self.short = short
 
     def _supply_changed(self) -> bool:
-        """Whether nodes that can serve have come or gone, or bounds have changed. O(what is to be stored)."""
+        """Return whether nodes that can serve have come or gone, or bounds have changed. O(what must be stored)."""
         changed = False
         for entry in self.unit_of_work.dirty_environments.values():
             asked = _asked_of(entry)
@@ -230,12 +230,13 @@ def _supply_of(node: NodeEntry) -> tuple[object, ...]:
 
 
 def _is_somewhere(job: JobEntry) -> bool:
-    """A VM of it runs or may run; saved images do not count."""
+    """Return whether any of its VMs runs or may run; saved images do not count."""
     return any(instance.may_run_on or instance.in_flight is not None for instance in job.instances)
 
 
 def _doing(node: NodeEntry, entry: EnvironmentEntry) -> str:
-    """What keeps a node from serving who is to have it; nothing is told of the setups of others."""
+    """Return what keeps a node from serving the environment that it is assigned to; provisioning details of others are
+    not disclosed."""
     if node.handover is Handover.FAILED:
         own = node.environment == entry.name and node.detail
         return f"its setup has failed: {node.detail}" if own else "its setup has failed"
@@ -247,7 +248,7 @@ def _doing(node: NodeEntry, entry: EnvironmentEntry) -> str:
 
 
 def _named(what: str, names: Iterable[str]) -> str:
-    """At most some of the names, and how many there are more."""
+    """Return at most some of the names, and how many more there are."""
     found = list(names)
     if not found:
         return ""

@@ -1,4 +1,4 @@
-"""What is told of environments as metrics."""
+"""Environment metrics."""
 
 from __future__ import annotations
 

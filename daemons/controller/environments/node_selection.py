@@ -1,4 +1,4 @@
-"""Pure: which nodes an environment is given, which it gives up, and whose jobs give way."""
+"""Node selection: which nodes an environment gets, which it gives up, and whose jobs are preempted. Pure."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ Order = tuple[int, float, int]
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """A node as it stands in a choice between nodes. kind: its class. holder: whose workloads may run on it now ("":
-    those of no environment). settled: it is not on its way from one holder to another. awake: in service and up.
-    idle: nothing of who is to have it runs on it, or is wanted there; empty: no VM of ours is or may be on it.
-    images: saved VMs lie on it. frozen: the environments with jobs that can go on nowhere but there ("": others
-    have some)."""
+    """A node as seen in a choice between nodes. kind: its class. holder: the environment whose workloads may run on it
+    now ("": those of no environment). settled: it is not on its way between holders. awake: in service and up. idle:
+    nothing of the environment that it is assigned to runs or is wanted on it; empty: no managed VM is or may be on it.
+    images: saved VMs are stored on it. frozen: the environments with jobs that can continue only there ("": jobs of
+    others without nodes of their own)."""
 
     name: str
     kind: int = 0
@@ -30,7 +30,7 @@ class Unit:
 
 @dataclass(frozen=True, slots=True)
 class RunningJob:
-    """A job that would have to give way. nodes: where it is or is wanted. arrival: its place in the queue."""
+    """A job that may be preempted. nodes: where it is or is wanted. arrival: its place in the queue."""
 
     name: str
     start_s: float
@@ -39,8 +39,9 @@ class RunningJob:
 
 
 def arriving(free: Sequence[Unit], environments: Sequence[str], counts: Sequence[int]) -> tuple[str, ...]:
-    """Names of counts[k] units of each class k, those first on which jobs of the environments are frozen, last those on
-    which jobs of others are; else those that they have still, then those that take least to be handed over."""
+    """Return the names of counts[k] units of each class k. Units on which jobs of the environments are frozen come
+    first, units with frozen jobs of others last; then those that the environments still hold, then those that are
+    easiest to reassign."""
 
     def trouble(unit: Unit) -> tuple[int, bool, bool, bool, bool, bool, str]:
         return (
@@ -65,19 +66,19 @@ def arriving(free: Sequence[Unit], environments: Sequence[str], counts: Sequence
 
 
 def _claims(unit: Unit, environments: Sequence[str]) -> int:
-    """0: jobs of the environments are frozen there; 1: none are; 2: only jobs of others."""
+    """Return 0 where jobs of the environments are frozen there, 1 where none are, 2 where only jobs of others are."""
     return 0 if not unit.frozen.isdisjoint(environments) else 2 if unit.frozen else 1
 
 
 def claims_first(units: Sequence[Unit], environment: str) -> list[Unit]:
-    """Those first on which jobs of the environment are frozen, last those on which jobs of others are; else those that
-    it has still."""
+    """Return units sorted: those on which jobs of the environment are frozen first, those with frozen jobs of others
+    last; then those that it still holds."""
     return sorted(units, key=lambda unit: (_claims(unit, (environment,)), unit.holder != environment))
 
 
 def idle_first(units: Sequence[Unit], environment: str) -> list[Unit]:
-    """The idle ones in the order in which they are given up: those that have not come yet, then those without saved
-    VMs; the last by name first."""
+    """Return the idle units in the order in which they are given up: those that have not come yet, then those without
+    saved VMs; the last by name first."""
     last_first = sorted((unit for unit in units if unit.idle), key=lambda unit: unit.name, reverse=True)
 
     def worth(unit: Unit) -> tuple[bool, bool, bool]:
@@ -87,9 +88,9 @@ def idle_first(units: Sequence[Unit], environment: str) -> list[Unit]:
 
 
 def exchanges(held: Mapping[str, Sequence[Unit]], free: Sequence[Unit]) -> tuple[tuple[str, str], ...]:
-    """Which nodes change hands so that frozen jobs go on, and who is to have them ("": nobody): an idle node on which
-    jobs of others are frozen, and none of who has it, against an idle one of theirs, of its class, on which none of
-    theirs are. O(n) for n nodes where no job is frozen."""
+    """Return the node exchanges that let frozen jobs continue, with the new environment of each node ("": none). An
+    idle node with frozen jobs of others, and none of its holder, is exchanged for an idle node of theirs. That node has
+    the same class and no frozen job of theirs. O(n) for n nodes where no job is frozen."""
     has = {who: [unit for unit in units if unit.idle and unit.settled and unit.awake] for who, units in held.items()}
     has[""] = [unit for unit in free if unit.idle and unit.settled and unit.awake]
     moves: dict[str, str] = {}
@@ -107,8 +108,8 @@ def exchanges(held: Mapping[str, Sequence[Unit]], free: Sequence[Unit]) -> tuple
 def evicted(
     tenants: Sequence[RunningJob], nodes: Sequence[str], needed: int
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Whose jobs give way, until at least `needed` of the nodes have nobody left, and which nodes these are; first
-    those that nobody is on any more.
+    """Return which jobs are preempted until at least `needed` of the nodes are vacated, and which nodes these are;
+    nodes that are already vacant come first.
 
     Where every node has one job, in the order of phoenixcloud.txt section 5.1: the smallest first, of equal ones the
     one that started last, then the one that arrived last. Where jobs share nodes, the node comes first whose jobs are
@@ -147,9 +148,9 @@ def _cost(tenants: Collection[RunningJob]) -> tuple[int, tuple[Order, ...]]:
 
 
 def fitted(requested: Sequence[int], held: Sequence[int], total: int, lower: int, first: int) -> tuple[int, ...]:
-    """The sizes of a group's parties when it has `total` units in all, of which each party holds `held` now: its
-    request as far as the units go, and as far as its lower bound, where they are yet to come. What is not granted is
-    cut where it is not held, else anywhere; the party `first` is cut last."""
+    """Return the sizes of a group's parties when it has `total` units in all, of which each party holds `held` now.
+    Each gets its request as far as the units go, or as far as its lower bound where they are yet to come. What is not
+    granted is cut where it is not held, then anywhere; the party `first` is cut last."""
     sizes = list(requested)
     excess = sum(requested) - max(total, min(sum(requested), lower))
     order = sorted(range(len(sizes)), key=lambda party: party == first)
@@ -162,8 +163,8 @@ def fitted(requested: Sequence[int], held: Sequence[int], total: int, lower: int
 
 
 def pending(requested: Sequence[int], sizes: Sequence[int], firm: int, batch: int | None) -> tuple[int, ...]:
-    """What still stands of a request that was not granted: of a web environment all of it, of the batch environment,
-    whose index is `batch`, as far as the group's firm bound goes; beyond that its manager asks again."""
+    """Return the part of an ungranted request that still stands: all of it for a web environment. For the batch
+    environment, whose index is `batch`, it stands up to the group's firm bound; its manager requests the rest again."""
     if batch is None:
         return tuple(requested)
     others = sum(requested) - requested[batch]

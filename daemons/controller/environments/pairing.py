@@ -15,8 +15,8 @@ Changed = Callable[[str, float], None]
 
 
 class Pairing:
-    """Keeps `EnvironmentEntry.partner` of both sides alike. `changed` is told of every environment whose partner has
-    changed. `restless`: something has happened that may let environments find each other."""
+    """Keeps `EnvironmentEntry.partner` of both sides consistent. `changed` is called for every environment whose
+    partner has changed. `dirty`: something has happened that may let environments pair."""
 
     def __init__(self, cluster: Cluster, unit_of_work: UnitOfWork, changed: Changed) -> None:
         self.cluster, self.unit_of_work, self.changed = cluster, unit_of_work, changed
@@ -29,7 +29,7 @@ class Pairing:
     # --- coming together --------------------------------------------------------------------------------------------
 
     def seek(self, now_s: float) -> None:
-        """Bring those together that are to be: first who names or was consented to, then who may be offered one."""
+        """Pair environments: first those that are named or consented to, then those that may be offered one."""
         self.dirty = False
         for entry in self._free():
             other = next((one for one in self._named_by(entry) if not why_not(entry, one)), None)
@@ -58,7 +58,7 @@ class Pairing:
         self.changed(other.name, now_s)
 
     def _offer(self, entry: EnvironmentEntry, now_s: float) -> None:
-        """A web environment that consents; both are brought together where the batch environment consents too."""
+        """Offer a web environment that consents; pair both if the batch environment consents too."""
         willing = [one.agreement for one in self._free() if not _is_declined(entry, one)]
         name = pairing.offer(entry.agreement, willing)
         other = self.cluster.environments.get(name)
@@ -75,7 +75,7 @@ class Pairing:
     # --- parting ----------------------------------------------------------------------------------------------------
 
     def consent(self, entry: EnvironmentEntry, partner: str, now_s: float) -> None:
-        """Its owner lets it be coordinated with that one."""
+        """Record its owner's consent to coordination with that environment."""
         if partner in entry.consents:
             return
         entry.consents.add(partner)
@@ -89,8 +89,8 @@ class Pairing:
         self.dirty = True
 
     def withdraw(self, entry: EnvironmentEntry, partner: str, now_s: float) -> None:
-        """Its owner does not any more; both stay together until the notice of its agreement is over, the earlier one
-        where both have withdrawn."""
+        """Record that its owner withdraws the consent. Both stay paired until the notice of its agreement ends; the
+        earlier notice counts where both have withdrawn."""
         if partner in entry.declined:
             return
         entry.declined.add(partner)
@@ -103,22 +103,22 @@ class Pairing:
             entry.parts_s = other.parts_s = parts_s
             self.unit_of_work.change_environment(other)
             until = f"in {entry.agreement.notice_s:g} s"
-            self.unit_of_work.emit(now_s, "environment-parting", entry.name, f"from {partner} {until}")
+            self.unit_of_work.emit(now_s, "environment-separating", entry.name, f"from {partner} {until}")
         self.dirty = True
 
     def part(self, entry: EnvironmentEntry, now_s: float) -> None:
-        """Each goes on alone from now on."""
+        """Separate an environment from its partner; each continues alone."""
         other = self.cluster.environments.get(entry.partner)
         for one in (entry, other):
             if one is not None and one.partner:
-                self.unit_of_work.emit(now_s, "environment-parted", one.name, f"from {one.partner}")
+                self.unit_of_work.emit(now_s, "environment-separated", one.name, f"from {one.partner}")
                 one.partner, one.parts_s = "", None
                 self.unit_of_work.change_environment(one)
                 self.changed(one.name, now_s)
         self.dirty = True
 
     def forget(self, name: str) -> None:
-        """An environment is gone: what was consented to is not for another of its name."""
+        """Drop consents to an environment that is gone; they do not apply to another one of its name."""
         for entry in self.cluster.environments.values():
             if name in entry.consents | entry.declined:
                 entry.consents.discard(name)
@@ -132,14 +132,14 @@ class Pairing:
                 self.part(entry, now_s)
 
     def next_due_s(self) -> float:
-        """When the next notice is over (inf: none)."""
+        """Return when the next notice ends (inf: none)."""
         ends_s = (one.parts_s for one in self.cluster.environments.values() if one.parts_s is not None)
         return min(ends_s, default=math.inf)
 
 
 def why_not(entry: EnvironmentEntry, other: EnvironmentEntry) -> str:
-    """Why two environments are not coordinated, of which one names the other or was consented to ("": nothing is in
-    the way)."""
+    """Return why two environments, of which one names or has consented to the other, are not coordinated ("": nothing
+    prevents it)."""
     if _is_declined(entry, other):
         return f"the consent between {entry.name!r} and {other.name!r} was withdrawn"
     objections = pairing.objections(entry.agreement, other.agreement)

@@ -21,14 +21,14 @@ _RECLAIMED = Reason(ReasonCode.RECLAIMED)
 
 
 class Preemption:
-    """Has workloads give way at once. `apply` makes changes the desired state and returns those that it has dropped;
+    """Preempts workloads at once. `apply` makes changes the desired state and returns those that it has dropped;
     `take_back` gives up an attempt to run a job, without its saved VMs or with them."""
 
     def __init__(self, cluster: Cluster, unit_of_work: UnitOfWork, apply: Apply, take_back: TakeBack) -> None:
         self.cluster, self.unit_of_work, self._apply, self._take_back = cluster, unit_of_work, apply, take_back
 
     def jobs(self, entry: EnvironmentEntry, names: Iterable[str], now_s: float) -> None:
-        """These jobs of a batch environment are suspended or killed, as its agreement says."""
+        """Suspend or kill these jobs of a batch environment, as its agreement says."""
         for name in names:
             job = self.cluster.active[name]
             if entry.agreement.batch.on_reclaim is OnReclaim.KILL:
@@ -68,13 +68,13 @@ class Preemption:
         self.unit_of_work.emit(now_s, "job-killed-for-environment", job.job.name, told)
 
     def _without_blame(self, job: JobEntry, now_s: float, keep_images: bool) -> None:
-        """It goes back to its place in the queue, and waits for nothing but units."""
+        """Requeue the job at its former place, without a failure or back-off; it waits only for units."""
         failures, not_before_s = job.failures, job.not_before_s
         self._take_back(job, now_s, keep_images)
         job.failures, job.not_before_s = failures, not_before_s
 
     def _lost_node_hours(self, job: JobEntry) -> float:
-        """The time that the work which is lost took at the speed that it was allotted, times its nodes."""
+        """Return the time that the lost work took at its allotted speed, times its nodes, in node hours."""
         allotted_mhz = math.fsum(allotment.cpu_mhz for allotment in job.allotments)
         if allotted_mhz <= 0.0:
             return 0.0

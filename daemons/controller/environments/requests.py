@@ -78,8 +78,8 @@ class EnvironmentRequests:
     # --- asked for --------------------------------------------------------------------------------------------------
 
     def handle(self, request: Ask, now_s: float, named: Known = None) -> Refused:
-        """Do it, or say why not; a refusal changes nothing but what is told of it. `named`: the environments that may
-        be named in the answer (None: all)."""
+        """Carry out a request, or return why it is refused; a refusal changes nothing and only emits an event. `named`:
+        the environments that the answer may name (None: all)."""
         code, detail = self._handle(request, now_s, named)
         if code:
             name = request.agreement.name if isinstance(request, CreateEnvironment) else request.environment
@@ -147,7 +147,7 @@ class EnvironmentRequests:
             return "being-deactivated", f"environment {entry.name!r} is being deactivated; activate it when it is"
         terms = entry.agreement.assurance
         if terms is not None and terms.end_s is not None and terms.end_s <= now_s:
-            return "reservation-over", f"what was reserved for {entry.name!r} is over; reserve anew"
+            return "reservation-over", f"what was reserved for {entry.name!r} is over; reserve again"
         self.life.want(entry, EnvironmentState.RUNNING, now_s)
         return DONE
 
@@ -219,7 +219,7 @@ class EnvironmentRequests:
         return DONE
 
     def without(self, node: NodeEntry, now_s: float) -> None:
-        """An operator takes a node out: the environment that has it, or is to have it, gives it back."""
+        """Take back a node that an operator removes from service: its current or assigned environment loses it."""
         if node.given:
             name = node.given
             self.life.give(node, "", now_s)
@@ -228,17 +228,17 @@ class EnvironmentRequests:
     # --- time goes by -----------------------------------------------------------------------------------------------
 
     def loaded(self, now_s: float) -> None:
-        """A new leader has read everything: what was on its way goes on."""
+        """Continue transitions in progress after a new leader has read all records."""
         self.life.loaded()
         self.due(now_s)
 
     def due(self, now_s: float) -> None:
-        """What was stored is configured, and those part whose notice is over."""
+        """Mark stored environments as created, and separate those whose notice has ended."""
         self.life.created(now_s)
         self.partners.due(now_s)
 
     def pair(self, now_s: float) -> None:
-        """Bring those together that are to be coordinated: before units are shared out."""
+        """Pair environments that can be coordinated, before units are allocated."""
         if self.partners.dirty:
             self.partners.seek(now_s)
 
@@ -247,5 +247,5 @@ class EnvironmentRequests:
         self.life.run(now_s)
 
     def next_due_s(self) -> float:
-        """When to call `due` (inf: not by itself)."""
+        """Return when to call `due` (inf: never on a timer)."""
         return self.partners.next_due_s()

@@ -17,7 +17,8 @@ from shared.policy_api.snapshot import NOBODY, POOL, EnvironmentColumns
 def environment_columns(
     cluster: Cluster, nodes: Sequence[NodeEntry], jobs: Sequence[JobEntry]
 ) -> EnvironmentColumns | None:
-    """One entry for each of the nodes and of the jobs, in their order; None where no environment has a part in any."""
+    """Return the columns with one entry for each node and each job, in their order; None where no environment is
+    involved."""
     lives = any(not one.destroyed for one in cluster.environments.values())
     if not lives and not any(n.environment or n.given for n in nodes) and not any(j.job.environment for j in jobs):
         return None

@@ -1,5 +1,5 @@
-"""What the controller asks of types of environments: their managers, how instances are adjusted and requests
-distributed. What a type answers is checked here; callers see to it that one that fails changes nothing."""
+"""The controller's calls to types of environments: their managers, autoscaling and request distribution. Answers of
+types are checked here; callers make sure that a failing type changes nothing."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ def without_type(cluster: Cluster) -> dict[str, str]:
 def managed(
     entry: EnvironmentEntry, party: Party, node: Node | None, moment: Moment, cluster: Cluster, now_s: float
 ) -> Party:
-    """An environment with what its manager asks for: for jobs at its timer alone. node: what its jobs are counted in,
-    see `queue_of`. Raises what its type raises, and `InvalidValue` for an answer that cannot be."""
+    """Return an environment with its manager's request; for jobs only at its timer. node: the unit in which its jobs
+    are counted, see `queue_of`. Raises what its type raises, and `InvalidValue` for an invalid answer."""
     if entry.batch and moment is not Moment.MANAGE:
         return party
     if entry.batch:
@@ -50,7 +50,7 @@ def managed(
 
 
 def reasons(parties: tuple[Party, ...], moment: Moment) -> str:
-    """Why the managers of web environments ask for what they do, at the moments at which that counts."""
+    """Return why the managers of web environments request what they do, at the moments at which that counts."""
     if moment not in (Moment.START, Moment.DEMAND):
         return ""
     asks: list[Asked] = [party.asks for party in parties if party.asks is not None]

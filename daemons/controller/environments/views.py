@@ -1,4 +1,4 @@
-"""Rows of environments as plain data. docs/views.md has the keys."""
+"""Rows of environments as plain data. docs/reference/views.md has the keys."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PHASES = (JobPhase.WAITING, JobPhase.RUNNING, JobPhase.SUSPENDED)
 
 
 def environment_row(cluster: Cluster, stock: Inventory, entry: EnvironmentEntry) -> Row:
-    """An environment in the list of all."""
+    """Return an environment as a row of the list."""
     agreement = entry.agreement
     owned, idle = owned_and_idle(entry, cluster, stock)
     workloads = [job for job in cluster.jobs_of(entry.name) if not job.over]
@@ -48,7 +48,7 @@ def environment_row(cluster: Cluster, stock: Inventory, entry: EnvironmentEntry)
 def environment_details(
     cluster: Cluster, coordination: Coordination, entry: EnvironmentEntry, limit: int, now_s: float
 ) -> Row:
-    """An environment with all that is known of it, and at most `limit` of its nodes."""
+    """Return an environment in full detail, with at most `limit` of its nodes."""
     stock = coordination.allocation.stock(now_s)
     node = like(entry, cluster, stock)
     queued, biggest = queue_of(entry, cluster, node, now_s, arrived=True) if entry.batch else (0, 0)
@@ -74,7 +74,7 @@ def environment_details(
 
 
 def _node(cluster: Cluster, entry: EnvironmentEntry, node: NodeEntry) -> Row:
-    """Of the environments of others, those that the asker may know of are named."""
+    """Return a node of an environment; other environments are named only if the requester may know of them."""
     return {
         "name": node.name,
         "handover": node.handover.value,
@@ -87,7 +87,7 @@ def _node(cluster: Cluster, entry: EnvironmentEntry, node: NodeEntry) -> Row:
 
 
 def agreement_view(entry: EnvironmentEntry) -> Row:
-    """Every key of its agreement, as plain data."""
+    """Return every key of its agreement, as plain data."""
     return {key: _plain(value) for key, value in asdict(entry.agreement).items()}
 
 
@@ -100,7 +100,7 @@ def _plain(value: Any) -> Any:
 
 
 def _timers(coordination: Coordination, entry: EnvironmentEntry) -> Row:
-    """When the timers of its group fire next, null while they do not run."""
+    """Return when the timers of its group fire next, null while they do not run."""
     group = next((group for group in coordination.groups if entry.name in group.names), None)
     if group is None or not entry.begun:
         return {"next_provision_s": None, "next_manage_s": None}
@@ -111,7 +111,7 @@ def _timers(coordination: Coordination, entry: EnvironmentEntry) -> Row:
 
 
 def _not_coordinated(cluster: Cluster, entry: EnvironmentEntry) -> str:
-    """Why it goes on without the environment that its agreement names ("": it does not, or names none)."""
+    """Return why it runs without the environment that its agreement names ("": it does not, or names none)."""
     name = entry.agreement.coordinated_with
     if not name or entry.partner == name or entry.over:
         return ""

@@ -62,7 +62,7 @@ class InterferenceFeature(Feature):
     def columns(
         self, nodes: Sequence[NodeEntry], jobs: Sequence[JobEntry], now_s: float, at_cycle: bool
     ) -> SnapshotPart:
-        """Tell how the jobs load the nodes."""
+        """Return the load that jobs put on nodes."""
         return SnapshotPart({"loading": loading_columns(self.profiles, nodes, jobs)})
 
     def _view(self, query: Query, _cluster: Cluster, now_s: float) -> Row:

@@ -51,14 +51,14 @@ class Meter:
         self.seconds += seconds
 
     def take(self) -> Shares:
-        """What was gathered, as one observation; begins anew."""
+        """Return the gathered data as one observation, and reset."""
         parts = (self.cpu_s / self.seconds, self.io_s / self.seconds, self.net_s / self.seconds)
         shares = Shares(parts, self.seconds)
         self.cpu_s = self.io_s = self.net_s = self.seconds = 0.0
         return shares
 
     def count(self, elapsed_s: float, copies: float, work_mcycles: float) -> None:
-        """It ran undisturbed beside copies of its class, itself counted."""
+        """Count time undisturbed beside copies of its class, itself included."""
         self.covered_s += elapsed_s
         self.copies_s += copies * elapsed_s
         self.work_mcycles += work_mcycles
@@ -69,7 +69,7 @@ class Meter:
         return self.copies_s / self.covered_s if self.covered_s > 0.0 else math.nan
 
     def begin(self, node_type: str) -> None:
-        """It runs on a node of another type now: nothing of what was gathered is of that."""
+        """Restart on a node of another type: drop what was gathered."""
         self.node_type, self.together = node_type, False
         self.cpu_s = self.io_s = self.net_s = self.seconds = 0.0
 
@@ -96,8 +96,9 @@ def window_of(
     servers: float = 1.0,
     network_mbit_per_s: float = 0.0,
 ) -> Window:
-    """The window between two reports of one boot. Time alone is told where the same VMs ran throughout, of those that
-    never had to wait for the CPU: of the others, waiting and idling cannot be told apart."""
+    """Return the window between two reports of one boot. Isolated times are included only where the same VMs ran
+    throughout, for VMs that never had to wait for the CPU: for the others, waiting and idling cannot be
+    distinguished."""
     elapsed_s = last.clock_s - before.clock_s
     was, now = _running(before), _running(last)
     running = frozenset(was) | frozenset(now)
@@ -132,7 +133,7 @@ def _running(report: Report) -> dict[str, VmStatus]:
 
 
 def _goes_on(before: VmStatus, after: VmStatus) -> bool:
-    """Whether nothing was done to the VM in between that would have stopped it."""
+    """Return whether no operation in between would have stopped the VM."""
     same = before.generation == after.generation and before.attempt == after.attempt
     return same and before.busy in _HARMLESS and after.busy in _HARMLESS
 
@@ -147,8 +148,8 @@ def _is_whole(before: VmStatus, after: VmStatus, node: Node, meter: Meter | None
 def _readings(
     pairs: list[tuple[VmStatus, VmStatus]], before: Report, last: Report, elapsed_s: float, network_mbit_per_s: float
 ) -> list[Reading]:
-    """What each VM did, of which counters that went back count as nothing. The disk's time where the hypervisor tells
-    it, else the VM's share, by bytes, of the time in which the node's disks were busy."""
+    """Return what each VM did; counters that went back count as 0. The disk time comes from the hypervisor where it
+    reports any; otherwise it is the VM's share, by bytes, of the time in which the node's disks were busy."""
     busy_s, node_bytes = _grown(before, last)
     readings = []
     for prior, status in pairs:
@@ -165,7 +166,7 @@ def _readings(
 
 
 def _used_s(before: VmStatus, after: VmStatus, elapsed_s: float) -> float:
-    """Of CPU, by all virtual ones, of which none has more seconds than there were."""
+    """Return the CPU seconds used by all virtual CPUs, none of which can use more than the elapsed time."""
     return min(max(0.0, after.cpu_time_s - before.cpu_time_s), max(1, after.vcpus) * elapsed_s)
 
 
@@ -175,7 +176,7 @@ def _bytes(before: VmStatus, after: VmStatus) -> int:
 
 
 def _grown(before: Report, last: Report) -> tuple[float, int]:
-    """For how long the node's disks were busy, and how many bytes they moved."""
+    """Return how long the node's disks were busy, and how many bytes they moved."""
     was, now = before.sample, last.sample
     moved = now.disk_read_bytes - was.disk_read_bytes, now.disk_write_bytes - was.disk_write_bytes
     return max(0.0, now.disk_busy_s - was.disk_busy_s), max(0, moved[0]) + max(0, moved[1])

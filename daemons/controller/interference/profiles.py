@@ -1,4 +1,5 @@
-"""How jobs load nodes, learnt from what agents report, kept by job class and node type (docs/interference.md).
+"""How jobs load nodes, learnt from what agents report, kept by job class and node type
+(docs/explanation/interference.md).
 
 Consecutive reports of a node, half a minute apart or more, make a window, and windows of one VM make an observation.
 What is learnt of a class is a record that outlives the controller, stored at cycles; a job without a class, or a web
@@ -49,7 +50,7 @@ def subject_of(job: Job) -> str:
 
 
 def is_stored(subject: str) -> bool:
-    """Whether what is learnt of it outlives the controller: no name of a class has a slash."""
+    """Return whether what is learned of it is stored beyond the controller's lifetime: no class name has a slash."""
     return "/" not in subject
 
 
@@ -114,21 +115,21 @@ class InterferenceProfiles:
         return any(status.vm in self._meters for status in last.vms)
 
     def _meter(self, vm: str, node: NodeEntry) -> Meter | None:
-        """The meter of a VM; None for one that is not ours."""
+        """Return the meter of a VM; None for a VM that is not managed."""
         node_type = node.inventory.node_type if node.inventory is not None else ""
         meter = self._meters.get(vm)
         instance = self.cluster.instances.get(vm)
         if instance is not None and (meter is None or meter.job != instance.job.job.name):
             job = instance.job.job
             meter = self._meters[vm] = Meter(
-                job.name, subject_of(job), node_type, max_mhz=job.max_mhz, given=job.loading
+                job.name, subject_of(job), node_type, max_mhz=job.max_mhz, given=job.resource_profile
             )
         if meter is not None and meter.node_type != node_type:
             meter.begin(node_type)
         return meter
 
     def _count(self, window: Window, meters: dict[str, Meter | None]) -> None:
-        """What copies of a class did together, which nothing else disturbed."""
+        """Count what copies of a class did together without other disturbance."""
         subjects = {meter.subject if meter is not None else "" for vm, meter in meters.items() if vm in window.running}
         undisturbed = window.whole and len(subjects) == 1 and is_stored(*subjects) and "" not in subjects
         for vm in window.running:
@@ -139,7 +140,7 @@ class InterferenceProfiles:
                 meter.count(window.elapsed_s, len(window.running), window.work_mcycles[vm])
 
     def _observe(self, meter: Meter, now_s: float) -> None:
-        """What a meter has gathered is an observation."""
+        """Record what a meter has gathered as an observation."""
         shares = meter.take()
         known = self._of(meter.subject, meter.node_type)
         before = self.profile(meter.subject, meter.node_type)
@@ -147,7 +148,7 @@ class InterferenceProfiles:
         self._change(meter.subject, meter.node_type, history, now_s)
         where = f"on {meter.node_type or 'nodes of no type'}"
         if drifted and not meter.subject.startswith("app/"):
-            self.unit_of_work.emit(now_s, "profile-drifted", meter.subject, f"{where}: it is learnt anew")
+            self.unit_of_work.emit(now_s, "profile-drifted", meter.subject, f"{where}: it is learnt again")
         after = self.profile(meter.subject, meter.node_type)
         self.vectors(meter.subject, meter.given, self._kinds)  # now, so that the next decision need not
         fresh = before is None or before.status is not Status.MEASURED
@@ -180,13 +181,13 @@ class InterferenceProfiles:
             self._change(meter.subject, meter.node_type, history, now_s)
 
     def probed(self, job: Job, node_type: str, probe: ProbePart) -> None:
-        """A standard job has told a part of a job."""
+        """Record a part of a job's profile that a calibration benchmark has measured."""
         subject = subject_of(job)
         history = history_of.with_probe(self._of(subject, node_type).history, probe)
         self._change(subject, node_type, history, probe.at_s)
 
     def paced(self, node_type: str, pace: PaceSample) -> None:
-        """A standard job has run on a node that nothing else used."""
+        """Record a run of a calibration benchmark on an otherwise idle node."""
         self.paces[node_type] = history_of.with_pace(self.paces.get(node_type, ()), pace)
         self._dirty_paces.add(node_type)
         self._profiles.clear()
@@ -202,25 +203,25 @@ class InterferenceProfiles:
     # --- what is known ----------------------------------------------------------------------------------------------
 
     def keys(self) -> list[Key]:
-        """Everything of which something was measured, by name."""
+        """Return all keys with measurements, sorted by name."""
         return sorted((subject, kind) for subject, kinds in self._known.items() for kind in kinds)
 
     def history(self, subject: str, node_type: str) -> LoadingHistory:
-        """What was measured of a subject on a node type."""
+        """Return the measurements of a subject on a node type."""
         known = self._known.get(subject, {}).get(node_type)
         return known.history if known is not None else LoadingHistory()
 
     def knows(self, subject: str) -> bool:
-        """Whether anything was measured of it."""
+        """Return whether there is any measurement of it."""
         return subject in self._known
 
     def profile(self, subject: str, node_type: str, given: Loading = NOTHING_DECLARED) -> Profile | None:
-        """What is known of a subject on a node type: measured there, else measured on another type and converted, else
-        as `given`, else too little to count; None where nothing is."""
+        """Return the profile of a subject on a node type: measured there, else measured on another type and converted,
+        else as `given`, else from too few measurements to count; None where there is none."""
         return self._answer(subject, (node_type, given))[0]
 
     def vectors(self, subject: str, given: Loading, node_types: tuple[str, ...]) -> list[Vector]:
-        """What decisions count with on each of the node types."""
+        """Return the resource profiles that decisions use, for each of the node types."""
         self._kinds = node_types
         asked = self._profiles.get(subject, {})
         return [(asked.get((kind, given)) or self._answer(subject, (kind, given)))[1] for kind in node_types]
@@ -274,15 +275,16 @@ class InterferenceProfiles:
         return name in (self.cluster.web if kind == "app" else self.cluster.active)
 
     def _is_used(self, subject: str, asked: Mapping[ProfileKey, ProfileAnswer]) -> bool:
-        """Whether answers about a subject may still be asked for, and are not too many."""
+        """Return whether answers about a subject may still be requested and are not too many."""
         return len(asked) <= ASKED_MAX and (subject in self._known or self._is_there(subject))
 
     def answers(self) -> int:
-        """How many answers about profiles are kept, so that they need not be made again."""
+        """Return the number of cached profile answers."""
         return sum(len(asked) for asked in self._profiles.values())
 
     def _forget(self) -> None:
-        """What was not used for longest goes where there is too much; what is of no class is bounded by the jobs."""
+        """Drop the least recently used measurements where there are too many; those without a class are limited by the
+        number of jobs."""
         stored = [
             (known.used_s, subject, node_type)
             for subject, kinds in self._known.items()

@@ -19,8 +19,9 @@ SHARED = (IO, NET)
 def loading_columns(
     profiles: InterferenceProfiles, nodes: Sequence[NodeEntry], jobs: Sequence[JobEntry]
 ) -> LoadingColumns | None:
-    """The columns of these nodes, which have inventories, and workloads; None where sharing is not to count, or nothing
-    known uses any of it. O(nodes + workloads), and a profile for each distinct one on each type of node."""
+    """Return the columns of these nodes, which have inventories, and workloads; None where sharing does not count, or
+    no known workload uses any of it. O(nodes + workloads), plus one profile for each distinct workload and node
+    type."""
     if not profiles.settings.decisions:
         return None
     kinds: dict[str, int] = {}
@@ -29,7 +30,7 @@ def loading_columns(
     rows = []
     for entry in jobs:
         subject = subject_of(entry.job)
-        asked = (subject, entry.job.loading) if entry.job.loading or profiles.knows(subject) else None
+        asked = (subject, entry.job.resource_profile) if entry.job.resource_profile or profiles.knows(subject) else None
         rows.append(distinct.setdefault(asked, len(distinct)))
     if len(distinct) == 1:
         return None

@@ -1,7 +1,8 @@
-"""Standard jobs on nodes, as operators ask for them: what they tell of node types and of jobs (d-factor.txt, 4.2).
+"""Standard jobs, the calibration benchmarks that operators run on nodes, and what they show of node types and jobs
+(d-factor.txt, 4.2).
 
-One on a node at a time, sent straight to its agent and not kept anywhere: a controller that takes over does not know of
-it, and what it would have told is asked for again.
+A node runs one at a time. The order goes straight to its agent and is not stored: a controller that takes over does not
+know of it, and the operator must run it again.
 """
 
 from __future__ import annotations
@@ -34,8 +35,8 @@ FINE: Refused = ("", "")
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """A standard job under way, or over at `ended_s`. vm, generation: the VM beside which it runs ("": none). `detail`:
-    what came of it (None: nothing yet), `ok`: whether that is a measurement."""
+    """A calibration benchmark that is running, or ended at `ended_s`. vm, generation: the VM beside which it runs ("":
+    none). `detail`: its result (None: none yet); `ok`: whether that is a measurement."""
 
     request: str
     order: str
@@ -58,7 +59,7 @@ class StandardJobs:
         self, cluster: Cluster, unit_of_work: UnitOfWork, settings: ControllerSettings, profiles: InterferenceProfiles
     ) -> None:
         self.cluster, self.unit_of_work, self.settings, self.profiles = cluster, unit_of_work, settings, profiles
-        self.under_way: dict[str, Run] = {}  # by node
+        self.in_progress: dict[str, Run] = {}  # by node
         self.ended: deque[Run] = deque(maxlen=KEPT)
         self._orders = 0
 
@@ -73,7 +74,7 @@ class StandardJobs:
         self._orders += 1
         order = f"{self.unit_of_work.term}-standard-{self._orders}"
         expires_s = now_s + self.settings.action_ttl_s
-        self.under_way[node.name] = Run(
+        self.in_progress[node.name] = Run(
             request.request,
             order,
             node.name,
@@ -97,8 +98,8 @@ class StandardJobs:
             return ("not-acting", "the controller only observes; switch deciding on first"), None
         if not node.usable or node.asleep or node.inventory is None:
             return ("node-not-usable", f"node {node.name!r} is not up, or its clock is off"), None
-        if node.name in self.under_way:
-            return ("busy", f"a standard job is under way on node {node.name!r} already"), None
+        if node.name in self.in_progress:
+            return ("busy", f"a standard job is running on node {node.name!r} already"), None
         if node.unmanaged_mib > 0.0:
             return ("node-not-empty", f"VMs that are not ours run on node {node.name!r}"), None
         if request.job:
@@ -135,8 +136,8 @@ class StandardJobs:
         return FINE, runs[0]
 
     def answer(self, message: StandardJobEnded, now_s: float) -> None:
-        """An agent's answer; one that nobody waits for changes nothing."""
-        run = self.under_way.get(message.node)
+        """Handle an agent's answer; one that was not expected changes nothing."""
+        run = self.in_progress.get(message.node)
         node = self.cluster.nodes[message.node]
         if run is None or message.request != run.order:
             return
@@ -144,7 +145,7 @@ class StandardJobs:
         if total is None:
             self._end(run, False, message.detail or "it did nothing", now_s)
         elif message.boot_id != node.boot_id or node.inventory is None:
-            self._end(run, False, "the node began anew meanwhile", now_s)
+            self._end(run, False, "the node restarted meanwhile", now_s)
         elif not run.job:
             self._paced(run, node, node.inventory.node_type, total, now_s)
         else:
@@ -175,7 +176,7 @@ class StandardJobs:
         self._end(run, True, f"job {run.job}: {job} {part:.3f}, by a slow-down of {neutral / total:.3f}", now_s)
 
     def _end(self, run: Run, ok: bool, detail: str, now_s: float) -> None:
-        del self.under_way[run.node]
+        del self.in_progress[run.node]
         self.profiles.disturbed[run.node] = now_s
         what = "standard-job-done" if ok else "standard-job-failed"
         self.unit_of_work.emit(now_s, what, run.node, detail)
@@ -185,23 +186,23 @@ class StandardJobs:
 
     def due(self, now_s: float) -> None:
         """Give up what was not answered in time."""
-        for run in [run for run in self.under_way.values() if run.until_s <= now_s]:
+        for run in [run for run in self.in_progress.values() if run.until_s <= now_s]:
             self._end(run, False, "no answer came in time", now_s)
 
     def next_due_s(self) -> float:
-        """When there is something to give up (inf: nothing)."""
-        return min((run.until_s for run in self.under_way.values()), default=math.inf)
+        """Return when the next run times out (inf: none)."""
+        return min((run.until_s for run in self.in_progress.values()), default=math.inf)
 
     def removed(self, name: str, now_s: float) -> None:
-        """The node takes part no more."""
-        run = self.under_way.get(name)
+        """Handle the removal of a node from the cluster."""
+        run = self.in_progress.get(name)
         if run is not None:
             self._end(run, False, "the node was removed", now_s)
         self.profiles.disturbed.pop(name, None)
 
 
 def _total(message: StandardJobEnded, copies: int) -> float | None:
-    """What all copies did together in a second; None where that is no measurement."""
+    """Return the work of all copies per second; None where that is no measurement."""
     paces = message.paces
     if not message.ok or len(paces) != copies or not all(min(pace.units, pace.elapsed_s) > 0.0 for pace in paces):
         return None

@@ -15,7 +15,7 @@ Row = dict[str, Any]
 
 
 def profiles_view(profiles: InterferenceProfiles, probes: StandardJobs, subject: str, limit: int, now_s: float) -> Row:
-    """The profiles whose class begins with `subject`, on every node type that there is or that was measured."""
+    """Return the profiles whose class begins with `subject`, on every node type that exists or was measured."""
     kinds = sorted(
         {node.inventory.node_type for node in profiles.cluster.nodes.values() if node.inventory is not None}
         | profiles.paces.keys()
@@ -23,7 +23,7 @@ def profiles_view(profiles: InterferenceProfiles, probes: StandardJobs, subject:
     keys = dict.fromkeys(profiles.keys())
     keys |= dict.fromkeys((name, kind) for name, _ in list(keys) if is_stored(name) for kind in kinds)
     found = sorted(key for key in keys if key[0].startswith(subject) and profiles.profile(*key) is not None)
-    runs = [*probes.under_way.values(), *reversed(probes.ended)]
+    runs = [*probes.in_progress.values(), *reversed(probes.ended)]
     return {
         "total": len(found),
         "profiles": [_profile(profiles, name, kind, now_s) for name, kind in found[:limit]],
@@ -70,7 +70,7 @@ def _node_type(profiles: InterferenceProfiles, kind: str, now_s: float) -> Row:
 
 
 def _several(profiles: InterferenceProfiles, kind: str, job: StandardJob) -> bool:
-    """Whether several copies have run together: one tells nothing of servers."""
+    """Return whether several copies have run together; a single copy shows nothing about servers."""
     counts = {each.copies for each in profiles.paces.get(kind, ()) if each.job == job.value}
     return 1 in counts and len(counts) > 1
 

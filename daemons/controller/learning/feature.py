@@ -29,11 +29,11 @@ class LearningFeature(Feature):
     def columns(
         self, nodes: Sequence[NodeEntry], jobs: Sequence[JobEntry], now_s: float, at_cycle: bool
     ) -> SnapshotPart:
-        """Tell what operations take."""
+        """Return the costs of operations."""
         return SnapshotPart({"costs": self._cluster.operation_times.costs_now(self._settings)})
 
     def _operations(self, _query: Query, _cluster: Cluster, _now_s: float) -> Row:
-        """How long operations take: as counted with, and as measured."""
+        """Return how long operations take, as planned and as measured."""
         costs, rows = self._cluster.operation_times.costs_now(self._settings), []
         for kind, count, memory_mib, seconds in self._cluster.operation_times.medians():
             fixed_s, s_per_mib = costs.line(kind)

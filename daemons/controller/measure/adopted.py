@@ -1,7 +1,7 @@
-"""The life of adopted VMs, which their owners start and stop: the controller follows.
+"""The lifecycle of adopted VMs: their owners start and stop them, and the controller follows.
 
-An adopted VM whose guest shuts down, crashes or loses its host is shut off: its definition stays where it is, nothing
-is wanted of it, and it counts again once it is seen running. Only an operator lets go of it.
+An adopted VM whose guest shuts down, crashes or loses its host is shut off. Its definition stays where it is, and it is
+not wanted anywhere. It counts again once it is seen running. Only an operator can release it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class AdoptedVms:
         self.cluster, self.unit_of_work = cluster, unit_of_work
 
     def lost(self, entry: JobEntry, now_s: float) -> None:
-        """Note that a VM does not run any more; one that was never taken over is let go."""
+        """Note that a VM no longer runs; one whose adoption had not completed is released."""
         taken = transitions.shut_off(self.cluster, entry, now_s)
         self.unit_of_work.change(entry)
         self.unit_of_work.place = True

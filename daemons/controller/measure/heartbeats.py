@@ -1,5 +1,5 @@
-"""Who is not heard of: says hello to nodes that have not answered this term, and asks for proof that silent ones are
-off."""
+"""Unreachable nodes: sends hello to nodes that have not confirmed this term, and requests proof that unreachable ones
+are off."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ class Heartbeats:
         self.cluster, self.unit_of_work, self.measure, self.settings = cluster, unit_of_work, measure, settings
 
     def check(self, now_s: float) -> float:
-        """Note nodes that have fallen silent, ask for proof after a while; returns when the next is due."""
-        due_s = now_s + self.settings.silent_after_s
+        """Mark nodes as unreachable and request fencing after a while; return when the next check is due."""
+        due_s = now_s + self.settings.unreachable_after_s
         for node in self.cluster.nodes.values():
             if node.condition is NodeCondition.UP:
-                at_s = node.seen_s + self.settings.silent_after_s
+                at_s = node.seen_s + self.settings.unreachable_after_s
                 if at_s <= now_s:
                     self.measure.silent(node, now_s)
                 else:
@@ -65,7 +65,7 @@ class Heartbeats:
         return waiting
 
     def hello(self, node: NodeEntry, now_s: float) -> Effect:
-        """The message that introduces this term to a node."""
+        """Return the message that announces this term to a node."""
         node.hello_s = now_s
         node.hello_wait_s = min(HELLO_WAIT_MAX_S, max(self.settings.reconcile_s, 2 * node.hello_wait_s))
         return Publish(topology.ACTIONS, node.name, Hello(self.unit_of_work.term, node.events_seen))

@@ -1,8 +1,8 @@
-"""VMs that are out of sight: gone without a word on why, or taken by somebody else to where nobody has seen them.
+"""Missing VMs: gone without an explanation, or moved externally to an unknown place.
 
-None of them is started anew before it is proven gone (architecture, rule 5). One that is not there any more, and nobody
-says why, may have been moved while its agent was away: every node that is up then must have told what is on it since.
-One that is known to have left is unknown until it is seen or an operator says that it is gone.
+None of them is restarted before it is proven gone (architecture, rule 5). A VM that disappeared without an explanation
+may have been moved while its agent was away: every node that is up must first report its VMs again. A VM that is known
+to have left is unknown until it is seen, or an operator confirms that it is gone.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from shared.values.vms import LIVE_STATES
 
 
 class Missing:
-    """Notes which VMs are out of sight, and from whom a word on them is awaited."""
+    """Tracks missing VMs, and the nodes whose reports about them are awaited."""
 
     def __init__(self, cluster: Cluster, unit_of_work: UnitOfWork, settings: ControllerSettings) -> None:
         self.cluster, self.unit_of_work, self.settings = cluster, unit_of_work, settings
 
     def vanished(self, instance: Instance, node: NodeEntry, now_s: float) -> None:
-        """It ran on the node and does not any more; why is not known."""
+        """Note that a VM no longer runs on the node for an unknown reason."""
         ran = instance.counter_node == node.name and instance.counter_generation == instance.generation
         if not ran or instance.may_run_on or instance.left:
             return
@@ -35,9 +35,9 @@ class Missing:
             self.cluster.missing[instance.vm] = instance
 
     def left(self, instance: Instance, node: NodeEntry, detail: str, now_s: float) -> None:
-        """Somebody else has moved it away from the node; where to is known once it is seen there."""
+        """Note that a VM was moved away from the node externally; its target is known once it is seen there."""
         where = f"from {node.name}: {detail}" if detail else f"from {node.name}"
-        self.unit_of_work.emit(now_s, "vm-left", instance.vm, where)
+        self.unit_of_work.emit(now_s, "vm-disappeared", instance.vm, where)
         flight = instance.in_flight
         if not instance.may_run_on and (flight is None or flight.node != node.name):
             self.cluster.lose(instance, where)
@@ -45,8 +45,8 @@ class Missing:
         self.unit_of_work.change(instance.job)
 
     def reported(self, node: NodeEntry, report: Report) -> None:
-        """A node has told what is on it: whoever waits for no other any more is gone, unless it runs somewhere as a VM
-        that is not ours."""
+        """Handle a node's report of its VMs. A missing VM that awaits no further node is gone, unless it runs somewhere
+        as an unmanaged VM."""
         for vm, instance in list(self.cluster.missing.items()):
             if report.clock_s > instance.missed_s + self.settings.max_skew_s:
                 instance.awaited.discard(node.name)
@@ -65,7 +65,7 @@ class Missing:
         return node is not None and node.condition is not NodeCondition.OFF and not node.asleep
 
     def _stranger(self, vm: str) -> str:
-        """A node on which a VM of that name runs that is not ours ("": none)."""
+        """Return a node on which an unmanaged VM of that name runs ("": none)."""
         for node in self.cluster.nodes.values():
             statuses = node.last.vms if node.last is not None and node.condition is NodeCondition.UP else ()
             if any(one.vm == vm and not one.managed and one.state in LIVE_STATES for one in statuses):
@@ -73,7 +73,7 @@ class Missing:
         return ""
 
     def gone(self, instance: Instance, now_s: float) -> None:
-        """An operator's word that it is nowhere."""
+        """Record an operator's confirmation that the VM exists nowhere."""
         self.cluster.found(instance)
         self.unit_of_work.change(instance.job)
         self.unit_of_work.emit(now_s, "vm-confirmed-gone", instance.vm)

@@ -1,8 +1,8 @@
-"""Turns what agents say into what the controller knows: nodes, VMs, work done, and proof that a VM is gone.
+"""Turns agents' messages into the controller's state: nodes, VMs, work done, and proof that a VM is gone.
 
-Every message of an agent carries its sequence number; what is older than what is known of a VM changes nothing. A VM
-leaves the ledger only on proof: a report that does not list it and cannot be overtaken by an order under way, the
-event of its end, or its node proven off.
+Every message of an agent carries its sequence number; messages older than the known state of a VM change nothing. A VM
+leaves the ledger only on proof: a report that omits it and that no open order can overtake, the event of its end, or
+the fencing of its node.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ class Measure:
             self._features.watched(node, report, now_s)
 
     def _is_old(self, node: NodeEntry, report: Report) -> bool:
-        """Whether a node that is taken for asleep said this before it was."""
+        """Return whether a report from a node that is believed asleep dates from before it fell asleep."""
         return node.service in _AWAY and report.clock_s <= node.since_s - self.settings.max_skew_s
 
     def _new_boot(self, node: NodeEntry, report: Report, now_s: float) -> None:
@@ -110,7 +110,7 @@ class Measure:
         self.unit_of_work.change_node(node)
 
     def _skew(self, node: NodeEntry, reading_s: float, now_s: float) -> None:
-        """The smallest of the last differences: a delay on the way only ever adds to it."""
+        """Note a clock difference. The smallest of the last ones counts, because a delay in transit only adds to it."""
         node.skews_s.append(reading_s)
         max_skew_s = self.settings.max_skew_s
         if not node.skewed and -max_skew_s <= reading_s <= max_skew_s:
@@ -146,8 +146,8 @@ class Measure:
                 self.unit_of_work.enqueue(instance.job)
 
     def _inventory(self, node: NodeEntry, report: Report, now_s: float) -> None:
-        if node.under_way or report.under_way:
-            self._under_way(node, report)
+        if node.in_progress or report.in_progress:
+            self._in_progress(node, report)
         vms, claimed, news, unmanaged_mib = node.vms, node.claimed, node.vm_seq, 0.0
         running = 0  # VMs that have been here, are here and run on as they did, which is the rule
         for status in report.vms:
@@ -188,7 +188,7 @@ class Measure:
             self.missing.reported(node, report)
 
     def _absent(self, node: NodeEntry, report: Report, listed: set[str], now_s: float) -> None:
-        """What a report does not list, or only as an image."""
+        """Handle VMs that a report omits or lists only as an image."""
         for vm in [vm for vm in node.vms if vm not in listed]:
             if node.vm_seq.get(vm, 0) < report.seq:
                 self._drop_copy(node, vm)
@@ -203,13 +203,15 @@ class Measure:
         for entry in self.cluster.first_report(node.name):
             self.unit_of_work.enqueue(entry)
 
-    def _under_way(self, node: NodeEntry, report: Report) -> None:
+    def _in_progress(self, node: NodeEntry, report: Report) -> None:
         """Take over what the agent has in hand; what a later result has ended already is not taken up again."""
-        before = node.under_way
-        node.under_way = {doing.vm: doing for doing in report.under_way if node.vm_seq.get(doing.vm, 0) < report.seq}
+        before = node.in_progress
+        node.in_progress = {
+            doing.vm: doing for doing in report.in_progress if node.vm_seq.get(doing.vm, 0) < report.seq
+        }
         for vm in before:
             instance = self.cluster.instances.get(vm)
-            if vm not in node.under_way and instance is not None:
+            if vm not in node.in_progress and instance is not None:
                 self.unit_of_work.enqueue(instance.job)
 
     def _status(self, node: NodeEntry, status: VmStatus, before: VmStatus | None, differs: bool, now_s: float) -> bool:
@@ -237,9 +239,9 @@ class Measure:
     def _not_live(
         self, node: NodeEntry, instance: Instance, status: VmStatus | None, report: Report, now_s: float
     ) -> None:
-        """A VM that may be there is not listed, or only as an image (`status`): proof that it does not run there,
-        unless something may still bring it."""
-        if instance.vm in node.under_way or self._expected(instance, node, report):
+        """Handle a VM that may be there but is omitted, or listed only as an image (`status`). This proves that it does
+        not run there, unless an operation may still bring it."""
+        if instance.vm in node.in_progress or self._expected(instance, node, report):
             return
         if now_s < instance.arriving_until_s:
             return
@@ -251,7 +253,7 @@ class Measure:
             self.unit_of_work.change(instance.job)
 
     def _expected(self, instance: Instance, node: NodeEntry, report: Report) -> bool:
-        """Whether an order of ours that may yet bring the VM to the node is still open."""
+        """Return whether an order of this controller that may still bring the VM to the node is open."""
         flight = instance.in_flight
         if flight is None or flight.kind not in BRINGING:
             return self._moving_here(instance, node)
@@ -262,9 +264,9 @@ class Measure:
         return not _has_lapsed(flight.boot_id, flight.expires_at_s, report)
 
     def _moving_here(self, instance: Instance, node: NodeEntry) -> bool:
-        """A migration by an older leader's order that another node still has under way."""
+        """Return whether another node still runs a migration here that an older leader ordered."""
         for name in instance.may_run_on:
-            doing = self.cluster.nodes[name].under_way.get(instance.vm) if name in self.cluster.nodes else None
+            doing = self.cluster.nodes[name].in_progress.get(instance.vm) if name in self.cluster.nodes else None
             if doing is not None and doing.to_node == node.name:
                 return True
         return False
@@ -276,7 +278,7 @@ class Measure:
 
     def _lapsed(self, node: NodeEntry, report: Report) -> None:
         """Actions that the agent will never begin any more: it says so by its own clock or by its new boot."""
-        doing = {under_way.id for under_way in report.under_way}
+        doing = {in_progress.id for in_progress in report.in_progress}
         for action, instance in list(node.flights.items()):
             flight = instance.in_flight
             if flight is None or action in doing or not _has_lapsed(flight.boot_id, flight.expires_at_s, report):
@@ -291,9 +293,9 @@ class Measure:
         instance = self.cluster.actions.get(result.action)
         about = instance or self.cluster.instances.get(result.vm)
         flight = self.cluster.settle(instance) if instance is not None else None
-        doing = node.under_way.get(result.vm)
+        doing = node.in_progress.get(result.vm)
         if doing is not None and doing.id == result.action:
-            del node.under_way[result.vm]
+            del node.in_progress[result.vm]
         if about is None:
             return None
         self.unit_of_work.enqueue(about.job)
@@ -321,7 +323,7 @@ class Measure:
         self.cluster.note_copy(node, _as_arrived(before))
 
     def _word(self, node: NodeEntry, instance: Instance, status: VmStatus | None, now_s: float) -> None:
-        """A newer word on one VM than the last report: it is there so, or it is not there."""
+        """Apply newer information on one VM than the last report: its status, or its absence."""
         if status is None:
             self._gone(node, instance)
             return
@@ -380,7 +382,7 @@ class Measure:
         self.unit_of_work.change(instance.job)
 
     def _went(self, node: NodeEntry, instance: Instance, event: GuestEvent, now_s: float) -> None:
-        """It is not on the node any more: why, as far as the event says."""
+        """Handle the departure of a VM from the node, with the reason that the event gives."""
         if event.change is GuestChange.LEFT:
             instance.said = event.detail or instance.said
             self.missing.left(instance, node, event.detail, now_s)
@@ -390,8 +392,8 @@ class Measure:
             self.missing.vanished(instance, node, now_s)
 
     def _ended(self, instance: Instance, attempt: int) -> None:
-        """A guest has done its work. One of an earlier attempt counts too when it was the whole job. An instance of a
-        web application is never done: it is lost."""
+        """Note that a guest has done its work. An earlier attempt counts too if it was the whole job. An instance of a
+        web application is never done: it counts as lost."""
         if instance.job.job.app:
             return
         if attempt == instance.job.attempt or instance.job.job.instances == 1:
@@ -400,8 +402,8 @@ class Measure:
     # --- work -----------------------------------------------------------------------------------------------------
 
     def account(self, instance: Instance, node: NodeEntry, status: VmStatus, now_s: float) -> None:
-        """Add the CPU time since the last reading to the work done; a new place or life starts its counter at 0. What
-        comes to a node counts there once it has come: until then its source tells of it."""
+        """Add the CPU time since the last reading to the work done; a new node or generation starts its counter at 0.
+        An incoming VM counts on the target only after its arrival; until then its source reports it."""
         entry = instance.job
         if status.attempt != entry.attempt or node.inventory is None or status.state is _SUSPENDED:
             return
@@ -429,19 +431,20 @@ class Measure:
     # --- nodes falling silent and proven off ------------------------------------------------------------------------
 
     def silent(self, node: NodeEntry, now_s: float) -> None:
-        """No report in time: nothing on the node may be assumed any more. Of one that was sent to sleep, and holds no
-        VM, nothing else was expected."""
+        """Mark a node as unreachable after no report came in time: nothing on it may be assumed any more. This is
+        expected of a node that was sent to sleep and holds no VM."""
         node.condition, node.silent_s = NodeCondition.UNKNOWN, None if node.asleep else now_s
         if not node.asleep:
-            self.unit_of_work.emit(now_s, "node-silent", node.name)
+            self.unit_of_work.emit(now_s, "node-unreachable", node.name)
         self.unit_of_work.deploy = True
         self._touch_all(node)
 
     def proven_off(self, node: NodeEntry, now_s: float) -> None:
-        """The node is off: its VMs have stopped, its images are out of reach, its open actions will not be done."""
+        """Record that the node is off: its VMs have stopped, its images are unreachable, and its open actions will not
+        be done."""
         node.condition, node.off_boot_id, node.echoed = NodeCondition.OFF, node.boot_id, False
         node.fencing, node.off_s = False, now_s
-        node.under_way.clear()
+        node.in_progress.clear()
         self.unit_of_work.deploy = True
         self.unit_of_work.emit(now_s, "node-off", node.name)
         self._touch_all(node)
@@ -461,17 +464,17 @@ class Measure:
 
 
 def _is_due(before: Report | None, last: Report) -> bool:
-    """Whether the report that the use of CPU is told from is to be a newer one: it is old, or VMs have come or gone."""
+    """Return whether the base report for CPU usage must be replaced: it is old, or VMs have come or gone."""
     return before is None or len(before.vms) != len(last.vms) or last.clock_s - before.clock_s >= USAGE_S
 
 
 def _comes_to(instance: Instance, node: NodeEntry) -> bool:
-    """Whether an order of ours moves the VM to the node."""
+    """Return whether an order of this controller moves the VM to the node."""
     return instance.in_flight is not None and instance.in_flight.to_node == node.name
 
 
 def _speaks(node: NodeEntry, boot_id: str) -> bool:
-    """Whether a message of that boot says something about the node's VMs now."""
+    """Return whether a message of that boot describes the node's current VMs."""
     return boot_id == node.boot_id and boot_id != node.off_boot_id
 
 
@@ -480,7 +483,7 @@ def _has_lapsed(boot_id: str, expires_at_s: float, report: Report) -> bool:
 
 
 def _as_arrived(before: VmStatus) -> VmStatus:
-    """What the target is taken to hold until it speaks for itself: the same VM with fresh counters."""
+    """Return the assumed state on the target until it reports: the same VM with fresh counters."""
     return VmStatus(
         before.vm,
         before.state,

@@ -1,7 +1,8 @@
-"""Who says what it may not: refused, told and shown as an alarm, and bounded, since whoever does it may never end.
+"""Forbidden messages: refused, reported and shown as an alarm. Their reports are limited, because a sender may never
+stop.
 
-The broker checks who has sent a message and lets each account speak where it may; what it cannot check, whom a message
-speaks for, is checked here.
+The broker authenticates senders and limits where each account may publish. It cannot check which node a message speaks
+for; this module does.
 """
 
 from __future__ import annotations
@@ -39,14 +40,14 @@ SUSPECTS_MAX = 64
 UNASKED_MAX = 100
 DETAIL_LENGTH_MAX = 300
 THE_REST = "(others)"
-WAY_BACK = "store backup and restore --force go on from a later one, see docs/operate/security.md"
+WAY_BACK = "store backup and restore --force go on from a later one, see docs/how-to/security.md"
 
 # Said once: making a union or looking up a member costs more than the test in which it stands.
 OF_AGENTS = (Report, NoReading, Result, GuestEvent, SleepAnswer, SetUpAnswer, StandardJobEnded)
 
 
 class Violation(Enum):
-    """What a refused message tells of who has sent it."""
+    """What a refused message shows about its sender."""
 
     NONE = 0  # nothing: it was not known yet, or is known no more
     MISTAKE = 1  # somebody who may ask asked for what is not theirs
@@ -55,7 +56,7 @@ class Violation(Enum):
 
 @dataclass(slots=True)
 class Suspect:
-    """What an account was refused: how often since when, and of that how often it was not told."""
+    """The refusals of an account: their number, their start, and how many of them were not reported."""
 
     since_s: float
     last_s: float
@@ -76,13 +77,13 @@ class Heard:
 
 
 def is_of_agent(message: Message, heard: Heard) -> TypeGuard[AgentMessage]:
-    """Whether a message is one that a node's agent sends. Where every report is asked it stands behind a test for
-    OF_AGENTS, which costs less than a call."""
+    """Return whether a node's agent sends such messages. Code that runs for every report tests OF_AGENTS first, which
+    costs less than a call."""
     return isinstance(message, OF_AGENTS) or (type(message) in heard.messages and hasattr(message, "node"))
 
 
 def is_request(message: Message, heard: Heard) -> TypeGuard[Request]:
-    """Whether somebody asks for something."""
+    """Return whether the message is a request."""
     return isinstance(message, Request) or type(message) in heard.requests
 
 
@@ -90,7 +91,7 @@ NO_MORE = Heard()
 
 
 def speaks_for_itself(sender: str, message: Message) -> bool:
-    """Whether a message of a node's agent comes from that node's; others do not matter here."""
+    """Return whether a message of a node's agent comes from that node; other messages pass."""
     return not isinstance(message, OF_AGENTS) or sender == topology.agent_user(message.node)
 
 
@@ -102,8 +103,8 @@ def refusal(
     via: str = "",
     heard: Heard = NO_MORE,
 ) -> tuple[str, Violation]:
-    """Why a controller must not listen to this ("": it may), and what that tells of who has sent it: `via`, where that
-    speaks for the sender. heard: what features listen to."""
+    """Return why a controller must ignore this ("": it need not), and what that shows about the sender: `via`, where
+    that stands for the sender. heard: the messages that features accept."""
     if isinstance(message, OF_AGENTS) or is_of_agent(message, heard):
         if sender != topology.agent_user(message.node):
             return f"{sender} may not speak for node {message.node}", Violation.FORGERY
@@ -130,21 +131,21 @@ def refusal(
 
 
 def _answered_elsewhere(sender: str, reply_to: str) -> tuple[str, Violation]:
-    """An answer goes where who has sent the request might write itself."""
+    """Check that the reply goes to a queue that the sender of the request could write to."""
     if not reply_to or topology.is_reply_queue_of(sender, reply_to):
         return "", Violation.NONE
     return f"{sender} may not have answers sent to {reply_to}", Violation.FORGERY
 
 
 def _asked(result: Result, cluster: Cluster) -> str:
-    """Which node was asked for the action that a result is of ("": it is not open)."""
+    """Return the node that the action of a result was sent to ("": it is not open)."""
     instance = cluster.actions.get(result.action)
     flight = None if instance is None else instance.in_flight
     return "" if flight is None else flight.node
 
 
 class Screening:
-    """Counts refusals by account, tells each account's at most once in TELL_AGAIN_S, and says which are alarming."""
+    """Counts refusals by account, reports each account at most once in TELL_AGAIN_S, and returns which are alarming."""
 
     def __init__(self, unit_of_work: UnitOfWork) -> None:
         self._unit_of_work = unit_of_work
@@ -154,12 +155,12 @@ class Screening:
         self._unasked = PerMinute(UNASKED_MAX)  # answers that nobody waits for
 
     def count(self, sender: str) -> int:
-        """How many messages of an account were refused of late."""
+        """Return how many messages of an account were refused lately."""
         found = self._suspects.get(sender)
         return 0 if found is None else found.count
 
     def refused(self, sender: str, why: str, offence: Violation, now_s: float, count: int = 1) -> None:
-        """A message, or `count` of them, was refused."""
+        """Note that a message, or `count` of them, was refused."""
         suspect = self._suspect(sender, now_s)
         suspect.last_s = now_s
         suspect.count += count
@@ -174,7 +175,7 @@ class Screening:
         self._unit_of_work.emit(now_s, "message-refused", sender, suspect.why + more)
 
     def ahead(self, node: str, term: int, now_s: float) -> bool:
-        """A node says that it has seen a newer term than the one that leads here; whether to ask the store now."""
+        """Note that a node has seen a newer term than that of this leader; return whether to ask the store now."""
         since_s, last_s, _ = self._ahead.get(node, (now_s, -TELL_AGAIN_S, 0))
         self._ahead[node] = (since_s, now_s, term)
         if now_s >= last_s + TELL_AGAIN_S:
@@ -185,14 +186,14 @@ class Screening:
         return True
 
     def is_worth_keeping(self, result: Result, cluster: Cluster, now_s: float) -> bool:
-        """Whether a result may become history: it is waited for, or one of UNASKED_MAX a minute of its node that are
-        not, since an earlier leader may have waited for it."""
+        """Return whether a result may enter the history: it is awaited, or within UNASKED_MAX a minute of its node. An
+        earlier leader may have waited for the latter."""
         if result.action in cluster.actions:
             return True
         return self._unasked.passes(result.node, now_s)
 
     def alarms(self, now_s: float) -> Iterable[tuple[str, str, float | None, str]]:
-        """What, about whom, since when, and why, of what was refused within ALARM_S."""
+        """Yield what was refused within ALARM_S: code, subject, start and reason."""
         for sender, suspect in sorted(self._suspects.items()):
             alarming = suspect.forgeries or suspect.mistakes >= MISTAKES_MAX
             if alarming and now_s < suspect.last_s + ALARM_S:

@@ -1,4 +1,4 @@
-"""What becomes of the jobs on a node that leaves service, where placement does not see to it."""
+"""Handles the jobs on a node that leaves service where placement does not."""
 
 from __future__ import annotations
 
@@ -43,13 +43,13 @@ class Drain:
                 self.lose(entry, now_s)
 
     def waits(self, node: NodeEntry) -> bool:
-        """Whether all that is on the node are jobs that it stays for."""
+        """Return whether all VMs on the node belong to jobs that it waits for."""
         jobs = [instance.job.job for instance in node.claimed.values()]
         return bool(jobs) and all(self._removal.get(job.queue) is Removal.WAIT for job in jobs)
 
     def go_on(self, node: NodeEntry, since_s: float, now_s: float) -> float:
-        """Suspend to disk what placement has not moved in time, `since_s` being how long it had; returns how long
-        until there is more to do (inf: nothing). Jobs of a queue give way at once: their window has decided so."""
+        """Suspend to disk what placement has not moved in time. `since_s`: how long it had. Return the seconds until
+        more is due (inf: nothing). Jobs of a queue are preempted at once: their window has decided that."""
         wait_s = math.inf
         changes = []
         for entry in self._jobs(node):
@@ -74,7 +74,7 @@ class Drain:
         return not any(is_busy(self.cluster, one) or is_unknown(self.cluster, one) for one in entry.instances)
 
     def _jobs(self, node: NodeEntry) -> list[JobEntry]:
-        """Jobs that run on the node and are wanted there still, in the order of their submission."""
+        """Return jobs that run on the node and are still wanted there, in the order of their submission."""
         found = {
             instance.job.job.name: instance.job
             for instance in node.claimed.values()

@@ -30,7 +30,7 @@ class Durations:
         self._known[record.name] = record
 
     def learn(self, node_type: str, what: str, seconds: float) -> DurationRecord:
-        """Take in one time (seconds, at least 0); returns what is to be stored."""
+        """Add one duration (seconds, at least 0); return the record to store."""
         fresh = DurationRecord(self._settings.driver, node_type, what, 1, seconds, 0.0)
         before = self._known.get(fresh.name)
         if before is not None:
@@ -44,8 +44,8 @@ class Durations:
         return fresh
 
     def expected_s(self, driver: str, node_type: str, what: str) -> float:
-        """What to plan with, in seconds: the mean and a margin of two standard deviations; while fewer than three were
-        measured at least as configured."""
+        """Return the duration to plan with, in seconds: the mean plus two standard deviations. While fewer than three
+        were measured, it is at least the configured one."""
         configured_s = self._settings.deploy_s if what == DEPLOY else self._settings.remove_s
         known = self._known.get(f"{driver}/{node_type}/{what}")
         if known is None:

@@ -36,7 +36,7 @@ class NodesFeature(Feature):
         self.timers = {TIMER: self._look}
 
     def restore(self, now_s: float) -> None:
-        """Go on with nodes on their way; their limits begin anew."""
+        """Continue the transitions of nodes; their time limits restart."""
         self.lifecycle.loaded(now_s)
 
     def _look(self, _now_s: float) -> None:
@@ -63,17 +63,17 @@ class NodesFeature(Feature):
     def columns(
         self, nodes: Sequence[NodeEntry], jobs: Sequence[JobEntry], now_s: float, at_cycle: bool
     ) -> SnapshotPart:
-        """Tell how far nodes are in service, and what power they draw."""
+        """Return which nodes are in service, and what power they draw."""
         return SnapshotPart({"power": power_columns(self.lifecycle, nodes)})
 
     def alarms(self, now_s: float) -> Iterable[Alarm]:
-        """Nodes that failed."""
+        """Return alarms for nodes that failed."""
         return service_alarms(self._cluster.nodes.values())
 
     def of_node(self, node: NodeEntry) -> Row:
-        """How far the node is on its way, and what power has to do with it."""
+        """Return the node's transition state and its power details."""
         return service_details(self.lifecycle, node)
 
     def facts(self) -> Row:
-        """How long nodes take, as it was learnt."""
+        """Return the learned durations of node transitions."""
         return {"durations": durations_view(self.lifecycle)}

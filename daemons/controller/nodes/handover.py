@@ -1,9 +1,9 @@
-"""The hand-over of nodes from one environment to the next, with the setup policies of both (phoenixcloud.txt sections
-4.2 and 4.3).
+"""The reassignment of nodes from one environment to the next, with the provisioning hooks of both (phoenixcloud.txt
+sections 4.2 and 4.3).
 
-Who is to have a node is desired state; this converges on it in steps that may each be repeated, from what is in the
-store and what agents answer. A node is emptied, released by who had it, acquired for who gets it; until then it serves
-nobody. No setup is skipped: one that fails for good takes the node out of everybody's hands.
+The environment that gets a node is desired state. This module converges on it in repeatable steps, from the store and
+the answers of agents. A node is evacuated, released by its old environment, and acquired for the new one; until then it
+serves none. No hook is skipped: if one fails for good, no environment gets the node.
 """
 
 from __future__ import annotations
@@ -42,7 +42,8 @@ class _Tries:
 
 
 class Handovers:
-    """Moves every node towards who is to have it. `need(node)` brings a node into service, whatever was decided."""
+    """Moves every node towards its assigned environment. `need(node)` brings a node into service, independent of
+    decisions."""
 
     def __init__(
         self,
@@ -60,7 +61,7 @@ class Handovers:
     # --- what is wanted and heard -----------------------------------------------------------------------------------
 
     def give(self, node: NodeEntry, environment: str, now_s: float) -> None:
-        """An environment is to have the node ("": nobody)."""
+        """Assign the node to an environment ("": none)."""
         if node.given == environment:
             return
         node.given = environment
@@ -71,8 +72,8 @@ class Handovers:
             self._need(node, now_s)
 
     def answer(self, answer: SetUpAnswer, now_s: float) -> None:
-        """An agent's answer to `SetUpNode`; one that nobody waits for changes nothing. After one that is of another
-        boot it is asked for anew."""
+        """Handle an agent's answer to `SetUpNode`; one that was not expected changes nothing. After an answer from
+        another boot the step is requested again."""
         node = self.cluster.nodes[answer.node]
         if not node.setup_request or answer.request != node.setup_request:
             return
@@ -87,8 +88,8 @@ class Handovers:
             self._not_done(node, answer.output, now_s)
 
     def repair(self, node: NodeEntry, now_s: float) -> None:
-        """An operator's word that a node whose setup failed may be tried again. What it was being acquired for may have
-        left something there: it is released anew in any case."""
+        """Retry a node whose provisioning failed, on an operator's request. The failed acquisition may have left
+        something on the node: it is always released again."""
         if node.handover is not _FAILED:
             return
         self.unit_of_work.emit(now_s, "node-repaired", node.name, node.detail)
@@ -98,20 +99,21 @@ class Handovers:
         self._tell(node)
 
     def loaded(self, now_s: float) -> None:
-        """A new leader has read everything: it asks again for what was asked for, and tries begin anew."""
+        """Start after a new leader has read all records: open requests are sent again, and the attempt counts
+        restart."""
         for node in self.cluster.nodes.values():
             if node.setup_request:
                 self._tries[node.name] = _Tries(node.boot_id, now_s)
         self.unit_of_work.deploy = True
 
     def forget(self, name: str) -> None:
-        """The node takes part no more."""
+        """Drop the state of a node that was removed."""
         self._tries.pop(name, None)
 
     # --- converging -------------------------------------------------------------------------------------------------
 
     def emptied(self) -> bool:
-        """Whether a node that had to be empty for its next step is so now."""
+        """Return whether a node that had to be empty for its next step is now empty."""
         return any(_is_clear(node) for node in self._occupied)
 
     def run(self, now_s: float) -> float:
@@ -132,7 +134,7 @@ class Handovers:
         return self._due_s
 
     def _step(self, node: NodeEntry, now_s: float) -> bool:
-        """Whether how far the node is has changed."""
+        """Advance the node's reassignment; return whether its state has changed."""
         match node.handover:
             case Handover.SETTLED:
                 return node.given != node.environment and self._begin(node, now_s)
@@ -150,7 +152,7 @@ class Handovers:
 
     def _begin(self, node: NodeEntry, now_s: float) -> bool:
         self._go(node, _EMPTYING)
-        self.unit_of_work.emit(now_s, "node-emptying", node.name, f"{_who(node.environment)} to {_who(node.given)}")
+        self.unit_of_work.emit(now_s, "node-evacuating", node.name, f"{_who(node.environment)} to {_who(node.given)}")
         return True
 
     def _emptying(self, node: NodeEntry, now_s: float) -> bool:
@@ -194,8 +196,8 @@ class Handovers:
         return False
 
     def _ask(self, node: NodeEntry, step: SetupStep, setup: Setup, now_s: float) -> None:
-        """Ask the node's agent, unless it is too early or it cannot be asked. The same request again until it is
-        answered; what an earlier boot was asked for is asked for anew."""
+        """Send the step to the node's agent, unless it is too early or the agent cannot be asked. The same request is
+        repeated until it is answered; a request to an earlier boot is replaced by a new one."""
         tries = self._tries.setdefault(node.name, _Tries(node.boot_id))
         if tries.boot_id != node.boot_id:
             self._tries[node.name] = tries = _Tries(node.boot_id)
@@ -227,7 +229,7 @@ class Handovers:
         self._due_s = min(self._due_s, tries.next_s)
 
     def _done(self, node: NodeEntry, output: str, now_s: float) -> None:
-        """The setup of this step was carried out."""
+        """Record that the provisioning hook of this step succeeded."""
         environment = self.cluster.environments.get(node.environment)
         if environment is not None:
             environment.setups += 1
@@ -256,7 +258,7 @@ class Handovers:
         self._tell(node)
 
     def _advance(self, node: NodeEntry, now_s: float) -> None:
-        """This step is over."""
+        """Move on to the next step."""
         self._tries.pop(node.name, None)
         had = node.environment
         if node.handover is _RELEASING:
@@ -271,7 +273,8 @@ class Handovers:
             self._tell(node)
 
     def _tell(self, node: NodeEntry) -> None:
-        """The environments that have or are to have the node may need others, or have what they need."""
+        """Coordinate the current and the assigned environment of the node again: they may need other nodes, or have
+        what they need."""
         self.unit_of_work.coordinate.update(name for name in (node.environment, node.given) if name)
 
     def _what(self, node: NodeEntry) -> str:
@@ -283,7 +286,7 @@ class Handovers:
 
 
 def _is_clear(node: NodeEntry) -> bool:
-    """Nothing of ours is or may be there, and nothing is wanted there."""
+    """Return whether no managed VM is or may be there, and none is wanted there."""
     return is_empty(node) and node.wanted_mib <= 0.0 and node.wanted_mhz < LEAST_MHZ
 
 
@@ -292,7 +295,7 @@ def _who(environment: str) -> str:
 
 
 def _detail(what: str, output: str) -> str:
-    """What happened and the end of what was printed."""
+    """Return what happened and the end of the output."""
     room = DETAIL_MAX - len(what) - 2
     said = output.strip()[-room:]
     return f"{what}: {said}" if said else what

@@ -22,13 +22,13 @@ MINUTE_S = 60.0
 
 @dataclass(slots=True)
 class PowerState:
-    """What one controller knows of a node's way; all times count its elapsed seconds.
+    """A controller's view of a node's power transition; all times count its elapsed seconds.
 
-    from_s: in its present service. asked_s: when it was last wanted otherwise (None: not seen, or learnt). woke: it was
-    asleep on the way. power: what its driver is doing. last: what it was asked for last, not to be asked for again
-    before retry_s. detail: what a driver said last. request, expires_s (agent's clock), answered, sleep_asked_s: of its
-    going to sleep. stays_until_s: it could not be emptied. delinked: whoever else schedules on it has been told;
-    entering_s: since when that is tried the other way.
+    from_s: in its present service. asked_s: when a change was last wanted (None: not seen, or learned). woke: it was
+    asleep on the way. power: the driver's operation in progress. last: the last request to it, not to be repeated
+    before retry_s. detail: the driver's last message. request, expires_s (agent's clock), answered, sleep_asked_s: of
+    its transition to sleep. stays_until_s: it could not be evacuated. delinked: other schedulers of the node were
+    notified; entering_s: the start of attempts at the opposite.
     """
 
     from_s: float = 0.0
@@ -50,7 +50,7 @@ class PowerState:
     entering_s: float | None = None
 
     def restart(self, elapsed_s: float) -> None:
-        """Its service has changed."""
+        """Reset after a change of the node's service."""
         self.from_s, self.retry_s, self.failures, self.detail = elapsed_s, 0.0, 0, ""
         self.entering_s, self.answered = None, False
 
@@ -68,7 +68,7 @@ class PowerOperations:
         self._requests = 0
 
     def begin(self, now_s: float) -> None:
-        """Time counts from now on."""
+        """Start counting time now."""
         self._last_s = now_s
 
     def pass_time(self, now_s: float, due_s: float) -> None:
@@ -78,22 +78,22 @@ class PowerOperations:
         self._last_s = now_s
 
     def way(self, node: NodeEntry) -> PowerState:
-        """What is known of a node's way."""
+        """Return the power state of a node."""
         way = self._ways.get(node.name)
         if way is None:
             way = self._ways[node.name] = PowerState(from_s=self.elapsed_s, sleep_asked_s=self.elapsed_s)
         return way
 
     def staying(self) -> frozenset[str]:
-        """Names of the nodes that could not be emptied and are not to be tried again yet."""
+        """Return the names of the nodes that could not be evacuated and may not be retried yet."""
         return frozenset(name for name, way in self._ways.items() if self.elapsed_s < way.stays_until_s)
 
     def forget(self, name: str) -> None:
-        """The node takes part no more."""
+        """Drop the state of a node that was removed."""
         self._ways.pop(name, None)
 
     def later(self, failures: int) -> float:
-        """When to try again what has failed so often."""
+        """Return when to retry after this many failures."""
         wait_s = self.settings.retry_s * 2.0 ** min(failures - 1, 30)
         return self.elapsed_s + min(self.settings.retry_max_s, wait_s)
 
@@ -145,11 +145,11 @@ class PowerOperations:
         self.unit_of_work.stored.append(Publish(topology.ACTIONS, node.name, message))
 
     def may_wake(self, now_s: float) -> bool:
-        """Whether one more may be woken this minute; it counts then."""
+        """Return whether one more node may be woken this minute, and count it if so."""
         return _one_more(self._wakes, self.power.wakes_per_minute, now_s)
 
     def may_sleep(self, now_s: float) -> bool:
-        """Whether one more may be put to sleep this minute; it counts then."""
+        """Return whether one more node may be put to sleep this minute, and count it if so."""
         return _one_more(self._sleeps, self.power.sleeps_per_minute, now_s)
 
 

@@ -48,20 +48,20 @@ class NodeLifecycle:
     # --- what is wanted ---------------------------------------------------------------------------------------------
 
     def seen(self, now_s: float) -> dict[str, int]:
-        """What a decision that is asked for at `now_s` knows of the nodes that it may dispose of; for `change_to`."""
+        """Return the change counts of the nodes that a decision requested at `now_s` may use; for `change_to`."""
         self.work.pass_time(now_s, self._due_s)
         nodes = self.cluster.nodes.values()
         return {node.name: node.changes for node in nodes if is_available(node, self.power)}
 
     def staying(self, named: Set[str] = frozenset()) -> frozenset[str]:
-        """Names of the nodes that must stay in service when those `named` are wanted there, those among them that could
-        not be emptied of late."""
+        """Return the names of the nodes that must stay in service when those `named` are wanted there, including those
+        among them that could not be evacuated lately."""
         late = self.work.staying()
         return staying(self.cluster, self.power, named | late) | late
 
     def change_to(self, in_service: Iterable[str], seen: dict[str, int], now_s: float) -> ServiceChange:
-        """What would have to change so that these and no others are wanted, but for nodes that it could not dispose of
-        and those that must stay in service."""
+        """Return the change after which exactly these nodes are wanted, except for nodes that the decision could not
+        use and those that must stay in service."""
         self.work.pass_time(now_s, self._due_s)
         named = frozenset(in_service)
         stay = self.staying(named)
@@ -100,12 +100,12 @@ class NodeLifecycle:
         self.unit_of_work.deploy = True
 
     def need(self, node: NodeEntry, now_s: float) -> None:
-        """The node is to be in service, whatever was decided, unless an operator keeps it out."""
+        """Bring the node into service, independent of decisions, unless an operator holds it back."""
         self.work.pass_time(now_s, self._due_s)
         self._want(node.name, True)
 
     def hold(self, node: NodeEntry, on: bool, now_s: float) -> None:
-        """An operator keeps the node out of service, or does not any more."""
+        """Hold the node out of service for an operator, or end that."""
         if node.held is on:
             return
         self.work.pass_time(now_s, self._due_s)
@@ -123,7 +123,7 @@ class NodeLifecycle:
             self._go(node, NodeService.DRAINING, now_s, "an operator keeps it out")
 
     def repair(self, node: NodeEntry, now_s: float) -> None:
-        """An operator's word that a node which failed may be tried again."""
+        """Retry a node that failed, on an operator's request."""
         self.handovers.repair(node, now_s)
         if node.service is not NodeService.FAILED:
             return
@@ -135,18 +135,18 @@ class NodeLifecycle:
         self.unit_of_work.place = self.unit_of_work.cycle = True
 
     def forget(self, name: str) -> None:
-        """The node takes part no more."""
+        """Drop the state of a node that was removed."""
         self.work.forget(name)
         self.handovers.forget(name)
 
     def waking_s(self, node: NodeEntry) -> float:
-        """How long a node has been on its way from sleep."""
+        """Return the seconds since the node started to wake."""
         return self.work.elapsed_s - self.work.way(node).from_s
 
     # --- what is heard ----------------------------------------------------------------------------------------------
 
     def powered(self, done: PowerDone, now_s: float) -> None:
-        """A power driver's answer."""
+        """Handle a power driver's answer."""
         self.work.pass_time(now_s, self._due_s)
         node = self.cluster.nodes.get(done.node)
         if node is None or not self.work.done(node, done, now_s):
@@ -162,7 +162,7 @@ class NodeLifecycle:
             way.delinked = True
 
     def sleep_answer(self, answer: SleepAnswer, now_s: float) -> None:
-        """An agent's answer to `GoToSleep`."""
+        """Handle an agent's answer to `GoToSleep`."""
         self.work.pass_time(now_s, self._due_s)
         node = self.cluster.nodes[answer.node]
         way = self.work.way(node)
@@ -177,7 +177,7 @@ class NodeLifecycle:
             self._awake(node, "sleep-failed", detail, now_s)
 
     def _awake(self, node: NodeEntry, what: str, detail: str, now_s: float) -> None:
-        """It was asked to sleep and does not: later again."""
+        """Note that a node that was asked to sleep is awake; retry later."""
         node.sleeping = False
         way = self.work.way(node)
         way.sleep_failures += 1
@@ -186,7 +186,7 @@ class NodeLifecycle:
         self.unit_of_work.emit(now_s, what, node.name, detail[:DETAIL_MAX])
 
     def loaded(self, now_s: float) -> None:
-        """A new leader has read everything: limits on what is under way begin anew."""
+        """Start after a new leader has read all records: time limits of operations in progress restart."""
         self.work.begin(now_s)
         for node in self.cluster.nodes.values():
             if node.sleeping:
@@ -197,7 +197,7 @@ class NodeLifecycle:
     # --- converging -------------------------------------------------------------------------------------------------
 
     def emptied(self) -> bool:
-        """Whether a node that was to be emptied is empty now."""
+        """Return whether a node that was being evacuated is now empty."""
         return self.handovers.emptied() or any(
             is_empty(node) and node.service is NodeService.DRAINING for node in self._emptying
         )
@@ -221,7 +221,7 @@ class NodeLifecycle:
         return self._due_s
 
     def _step(self, node: NodeEntry, now_s: float) -> bool:
-        """Whether the node's service has changed."""
+        """Advance the node; return whether its service has changed."""
         match node.service:
             case NodeService.IN_SERVICE:
                 return self._serving(node, now_s)
@@ -236,8 +236,8 @@ class NodeLifecycle:
         return False
 
     def _at(self, elapsed_s: float, now_s: float) -> None:
-        """Look again when so much time has passed, and later than now: a sum of times may fall short of it by less than
-        the clock can tell."""
+        """Schedule the next check for this elapsed time, but strictly after now: a sum of times may fall short of it by
+        less than the clock resolves."""
         self._due_s = min(self._due_s, now_s + max(elapsed_s - self.work.elapsed_s, SOON_S))
 
     def _go(self, node: NodeEntry, service: NodeService, now_s: float, detail: str = "") -> bool:
@@ -254,7 +254,7 @@ class NodeLifecycle:
         return True
 
     def _learn(self, node: NodeEntry, what: str) -> None:
-        """Only times that this controller has seen whole count."""
+        """Record a transition time; only those that this controller observed completely count."""
         way = self.work.way(node)
         if way.asked_s is None or node.wanted is not (what == DEPLOY):
             return
@@ -345,13 +345,13 @@ class NodeLifecycle:
         return False
 
     def _silent_in_standby(self, node: NodeEntry, now_s: float) -> bool:
-        heard_of = now_s - node.seen_s < self.settings.silent_after_s
+        heard_of = now_s - node.seen_s < self.settings.unreachable_after_s
         if node.condition is _OFF:
             return self._fail(node, "it fell silent in standby", now_s)
         if self.work.way(node).answered and not heard_of:
             return self._go(node, NodeService.OFF, now_s, "it had agreed to sleep")
         if heard_of or not node.wanted:
-            self._at(self.work.elapsed_s + self.settings.silent_after_s, now_s)
+            self._at(self.work.elapsed_s + self.settings.unreachable_after_s, now_s)
             return False
         if can_wake(node, self.power):
             return self._wake(node, now_s)
@@ -361,7 +361,7 @@ class NodeLifecycle:
         """Silence is what was asked for. What may still begin to sleep does not come into service."""
         way = self.work.way(node)
         if node.condition is _OFF or (
-            node.condition is not _UP and now_s - node.seen_s >= self.settings.silent_after_s
+            node.condition is not _UP and now_s - node.seen_s >= self.settings.unreachable_after_s
         ):
             return self._go(node, NodeService.OFF, now_s)
         expired = node.last is not None and node.last.clock_s > way.expires_s + self.settings.max_skew_s
@@ -407,7 +407,7 @@ class NodeLifecycle:
         return self._enter(node, now_s)
 
     def _enter(self, node: NodeEntry, now_s: float) -> bool:
-        """Into service, once whoever else schedules on it has been told."""
+        """Put the node into service, after other schedulers of the node are notified."""
         way = self.work.way(node)
         if not node.linked and PowerOperation.LINK in self.power.does:
             if way.entering_s is None:
@@ -441,7 +441,7 @@ class NodeLifecycle:
     # --- the wake test ----------------------------------------------------------------------------------------------
 
     def _test_wake(self, now_s: float) -> None:
-        """Wake the node that was not seen to wake for longest, one at a time."""
+        """Wake the node whose last observed wake is the oldest, one at a time."""
         if self.power.wake_test_days <= 0.0 or not self.power.can_sleep:
             return
         nodes = self.cluster.nodes.values()
@@ -458,7 +458,7 @@ class NodeLifecycle:
 
 
 def _rests(node: NodeEntry) -> bool:
-    """Nothing is to be done about it."""
+    """Return whether the node needs no action."""
     if node.service is NodeService.IN_SERVICE:
         return node.wanted and not node.held
     return node.service is NodeService.FAILED

@@ -15,7 +15,7 @@ from shared.values.nodes import NodeService
 
 
 def power_columns(lifecycle: NodeLifecycle, nodes: Sequence[NodeEntry]) -> PowerColumns:
-    """One row for each of the nodes, all of which have told their facts."""
+    """Return one row for each of the nodes, all of which have reported their facts."""
     power, stay = lifecycle.power, lifecycle.staying()
     types = tuple(node.inventory.node_type if node.inventory is not None else "" for node in nodes)
     draws = [power.draw_of(node_type) for node_type in types]
@@ -41,7 +41,7 @@ def power_columns(lifecycle: NodeLifecycle, nodes: Sequence[NodeEntry]) -> Power
 
 
 def _deploy_s(lifecycle: NodeLifecycle, node: NodeEntry, node_type: str) -> float:
-    """What is left of the way of a node that wakes; nothing for one that is up."""
+    """Return the seconds left until a waking node is up; 0 for one that is up."""
     if not node.asleep:
         return 0.0
     expected_s = lifecycle.durations.expected_s(lifecycle.power.driver, node_type, DEPLOY)

@@ -1,4 +1,4 @@
-"""What views tell of nodes on their way into service and out of it, and of decisions about them."""
+"""Views of nodes that enter or leave service, and of decisions about them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Row = dict[str, Any]
 
 
 def service_details(lifecycle: NodeLifecycle, node: NodeEntry) -> Row:
-    """What a single node's view has beyond that."""
+    """Return the additional details in the view of a single node."""
     way = lifecycle.work.way(node)
     standby = node.service is NodeService.STANDBY
     return {
@@ -32,12 +32,12 @@ def service_details(lifecycle: NodeLifecycle, node: NodeEntry) -> Row:
 
 
 def durations_view(lifecycle: NodeLifecycle) -> list[Row]:
-    """The durations that were learnt."""
+    """Return the learned durations."""
     return [asdict(record) for record in sorted(lifecycle.durations, key=lambda record: record.name)]
 
 
 def service_alarms(nodes: Iterable[NodeEntry]) -> Iterable[tuple[str, str, float | None, str]]:
-    """Nodes that failed: code, name, since when, why."""
+    """Yield nodes that failed: code, name, since when, why."""
     for node in nodes:
         if node.service is NodeService.FAILED:
             yield "node-failed", node.name, node.since_s, node.detail

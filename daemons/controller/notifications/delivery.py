@@ -1,7 +1,7 @@
-"""What is to be sent over one channel: messages that wait, the one under way, those that were given up.
+"""The messages for one channel: those that wait, the one in delivery, and those that were given up.
 
-One message is under way at a time, so a channel that does not answer holds up nothing but itself; what waits and what
-was given up is bounded, the oldest going first.
+Only one message is in delivery at a time: a channel that does not answer delays only itself. The numbers of waiting and
+given-up messages are limited; the oldest are dropped first.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Letter:
     once: bool = False
 
     def records(self) -> list[NotificationRecord]:
-        """What is to be stored of it."""
+        """Return its records for the store."""
         next_s = self.next_s if self.state is NoticeState.WAITING else None
         return [
             NotificationRecord(
@@ -59,8 +59,9 @@ class Letter:
 
 
 def retry_s(letter: str, tries: int) -> float:
-    """How long after its `tries`-th failure a message is tried again: from 1 s, doubling, up to 15 minutes, of which
-    half is left to chance. Chance is drawn from the id: different messages do not come back at the same moment."""
+    """Return the seconds after its `tries`-th failure until a message is retried: from 1 s, doubling, up to 15 minutes.
+    Half of it is random. The random part is derived from the id: different messages are not retried at the same
+    moment."""
     whole_s = min(RETRY_MAX_S, FIRST_RETRY_S * 2.0 ** min(tries - 1, 30))
     return whole_s * (0.5 + 0.5 * crc32(f"{letter}/{tries}".encode()) / 0xFFFFFFFF)
 
@@ -82,22 +83,22 @@ class DeliveryQueues:
         self._waiting_max = waiting_max
 
     def letters(self) -> Iterator[Letter]:
-        """All that is known, newest first of each state."""
+        """Yield all known messages, newest first of each state."""
         for kept in (self.dead.values(), self.waiting.values(), self.done):
             yield from reversed(kept)
 
     def find(self, letter: str) -> Letter | None:
-        """What waits or was given up."""
+        """Return a message that waits or was given up."""
         return self.waiting.get(letter) or self.dead.get(letter)
 
     def next_due_s(self) -> float:
-        """When something is to be sent next (inf: nothing is, or something is under way)."""
+        """Return when a message must be sent next (inf: none is due, or one is in delivery)."""
         if self.flying is not None:
             return math.inf
         return max(min((letter.next_s for letter in self.waiting.values()), default=math.inf), self._not_before_s)
 
     def take(self, now_s: float) -> Letter | None:
-        """The message that is due first, which is under way from now on."""
+        """Return the message that is due first and mark it as in delivery."""
         if self.flying is None and now_s >= self._not_before_s:
             due = [letter for letter in self.waiting.values() if letter.next_s <= now_s]
             self.flying = min(due, key=lambda letter: letter.next_s, default=None)
@@ -105,27 +106,27 @@ class DeliveryQueues:
         return None
 
     def is_open(self, letter: Letter, now_s: float) -> bool:
-        """Whether more may go with a message: it waits for its first try, and has room."""
+        """Return whether more notices may join a message: it waits for its first attempt and has space left."""
         waits = self.waiting.get(letter.id) is letter and letter is not self.flying
         return waits and not letter.tries and letter.next_s >= now_s and len(letter.notices) < NOTICES_MAX
 
     def add(self, letter: Letter, now_s: float) -> list[Letter]:
-        """Have a message wait, with what it has gained; returns those that go to make room for it. One that is tried
-        once is tried whatever the receiver has asked for."""
+        """Add or update a waiting message; return those that are dropped to make space for it. A message with a single
+        attempt ignores the receiver's requested delay."""
         self._not_before_s = -math.inf if letter.once else self._not_before_s
         self.waiting[letter.id] = letter
         return self._make_room(self.waiting, self._waiting_max, now_s)
 
     def sent(self, letter: Letter, now_s: float) -> None:
-        """It has arrived."""
+        """Note that a message has arrived."""
         self.told_s, self.error = now_s, ""
         letter.error = ""
         letter.tries += 1
         self.end(letter, NoticeState.SENT)
 
     def failed(self, letter: Letter, error: str, again: bool, now_s: float, after_s: float = 0.0) -> list[Letter]:
-        """It has not arrived, and is tried again later or not; returns those that go to make room for it. after_s: for
-        so long, 15 minutes at most, the receiver wants none of them."""
+        """Note that a message failed, and retry it later if allowed; return those that are dropped to make space for
+        it. after_s: for this long, 15 minutes at most, the receiver accepts none."""
         wait_s = min(after_s, RETRY_MAX_S)
         self._not_before_s = now_s + wait_s if wait_s > 0.0 else self._not_before_s
         self.error = letter.error = error
@@ -140,14 +141,14 @@ class DeliveryQueues:
         return self._make_room(self.dead, DEAD_MAX, now_s)
 
     def again(self, letter: Letter, now_s: float) -> None:
-        """Have a message that waits, or was given up, tried now as if for the first time, whatever was asked for."""
+        """Retry a waiting or given-up message now as if for the first time, ignoring any requested delay."""
         self._not_before_s = -math.inf
         self.dead.pop(letter.id, None)
         letter.state, letter.tries, letter.since_s, letter.next_s = NoticeState.WAITING, 0, now_s, now_s
         self.waiting[letter.id] = letter
 
     def end(self, letter: Letter, state: NoticeState) -> None:
-        """Nothing more is to be done for a message but, where it was given up, what an operator wants."""
+        """Close a message; only an operator can retry one that was given up."""
         self.waiting.pop(letter.id, None)
         self.dead.pop(letter.id, None)
         letter.state = state
@@ -179,5 +180,5 @@ class DeliveryQueues:
 
 
 def count(letters: dict[str, Letter]) -> int:
-    """How many notifications messages have."""
+    """Return the number of notices in these messages."""
     return sum(len(letter.notices) for letter in letters.values())

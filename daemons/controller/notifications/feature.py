@@ -18,7 +18,7 @@ from shared.protocol.operator_messages import DropNotification, Query, RetryNoti
 
 
 class NotificationsFeature(Feature):
-    """Tells people and programs what happens. `alarms`: what is wrong now, of the whole cluster."""
+    """Notifies people and programs of what happens. `alarms`: the current alarms of the whole cluster."""
 
     def __init__(self, unit_of_work: UnitOfWork, settings: ControllerSettings, alarms: Alarms) -> None:
         self.rules = NotificationRules(unit_of_work, settings, alarms)
@@ -39,7 +39,7 @@ class NotificationsFeature(Feature):
         self.rules.run(now_s)
 
     def next_due_s(self) -> float:
-        """Return when something is to be sent or looked at next."""
+        """Return when a message must be sent or alarms must be checked next."""
         return self.rules.next_due_s()
 
     def alarms(self, now_s: float) -> Iterable[Alarm]:
@@ -47,7 +47,7 @@ class NotificationsFeature(Feature):
         return notification_alarms(self.rules, now_s)
 
     def _view(self, query: Query, _cluster: Cluster, _now_s: float) -> Row | Refused:
-        """What is told over channels, all or what is in the state that the subject names."""
+        """Return the notifications of all channels; the subject limits them to one state."""
         if query.subject not in ("", *NoticeState):
             return "invalid-value", unknown("state", query.subject, NoticeState)
         return notifications_view(self.rules, query.subject, query.limit)

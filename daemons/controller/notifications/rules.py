@@ -1,7 +1,8 @@
-"""Tells people and programs what happens: events and alarms in, messages for channels out. Pure, time is an argument.
+"""Notifies people and programs of what happens: events and alarms in, messages for channels out. Pure, time is an
+argument.
 
-What is to be told is in the store before it is sent, so that a successor goes on with it: everything arrives at least
-once, under an id by which a receiver knows what it has already. Which alarms have been told is read from there too.
+Every notification is stored before it is sent, and a successor continues from there. Each arrives at least once, under
+an id by which a receiver detects duplicates. The store also records which alarms were reported.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from shared.protocol.operator_messages import DropNotification, RetryNotificatio
 
 ALARM, CLEARED, TEST = "alarm:", "cleared:", "test"
 LOOK_S = 10.0  # how often alarms are looked at
-GRACE_FACTOR = 2.0  # a new leader has heard of nobody yet: so many times `silent_after_s` go by before it looks
+GRACE_FACTOR = 2.0  # a new leader has heard of nobody yet: so many times `unreachable_after_s` go by before it looks
 NOTICES_MAX = 100_000  # kept of what was told, so that it is not told again at once
 LOST_AGAIN_S = 60.0  # between two events about messages of one channel
 TEXT_MAX, NAME_MAX = 2_000, 200  # characters
@@ -41,8 +42,8 @@ _Key = tuple[str, str, str]  # a channel, a code and a subject
 
 @dataclass(slots=True)
 class _LastNotice:
-    """What a channel was told last about something: when, and, of an alarm, whether it stands (`up`). `seen`: whether
-    it stood when it was last looked at; `more`: changes, or events, since then that were not told."""
+    """The last notification to a channel about a subject: its time and, for an alarm, whether it is active (`up`).
+    `seen`: whether it was active at the last check; `more`: changes, or events, since then that were not reported."""
 
     at_s: float
     up: bool = False
@@ -58,7 +59,7 @@ class NotificationRules:
         self.alarms = alarms
         self._loaded: dict[str, list[NotificationRecord]] = {}
         self.boxes = {name: DeliveryQueues(name, self.settings.waiting_max) for name in self.settings.channels}
-        self._grace_s = GRACE_FACTOR * settings.silent_after_s
+        self._grace_s = GRACE_FACTOR * settings.unreachable_after_s
         self._look_s = math.inf
         self._targets: dict[str, tuple[_Target, ...]] = {}
         self._last_notices: dict[_Key, _LastNotice] = {}
@@ -76,7 +77,7 @@ class NotificationRules:
             self._loaded.setdefault(record.message, []).append(record)
 
     def loaded(self, now_s: float) -> None:
-        """Go on with what was taken over. Alarms are told again only if that was not done."""
+        """Continue from the stored notifications. Alarms are reported again only if they were not reported before."""
         found, self._loaded = self._loaded, {}
         for records in sorted(found.values(), key=lambda records: records[0].at_s):
             records.sort(key=lambda record: _place(record.id))
@@ -105,7 +106,7 @@ class NotificationRules:
             reached.add(channel)
             key = (channel, event.what, event.subject)
             last = self._last_notices.get(key)
-            if last is not None and event.at_s < last.at_s + rule.damp_s:
+            if last is not None and event.at_s < last.at_s + rule.deduplicate_s:
                 last.more += 1
                 continue
             more = f" ({last.more} more since the last message)" if last is not None and last.more else ""
@@ -113,7 +114,7 @@ class NotificationRules:
             self._tell(target, event.what, event.subject, event.detail + more, event.at_s)
 
     def _look(self, now_s: float) -> None:
-        """Tell of alarms that are new, that last, and that are over."""
+        """Notify of alarms that are new, that persist, and that are resolved."""
         standing: set[_Key] = set()
         for alarm in self.alarms(now_s):
             what, subject = ALARM + str(alarm["what"]), _name(str(alarm["subject"]))
@@ -135,7 +136,7 @@ class NotificationRules:
         else:
             last.more += not last.seen
             last.seen = True
-            wait_s = rule.at_least_every_s if last.up else rule.damp_s
+            wait_s = rule.at_least_every_s if last.up else rule.deduplicate_s
             if (last.up and wait_s <= 0.0) or now_s < last.at_s + wait_s:
                 return
         lasts = "still: " if last.up else ""
@@ -146,8 +147,8 @@ class NotificationRules:
         last.more += last.seen
         last.seen = False
         target = self._target_of(key)
-        damp_s = 0.0 if target is None else self.settings.rules[target[0]].damp_s
-        if now_s < last.at_s + damp_s:
+        deduplicate_s = 0.0 if target is None else self.settings.rules[target[0]].deduplicate_s
+        if now_s < last.at_s + deduplicate_s:
             return
         if last.up and target is not None:
             self._tell(target, CLEARED + key[1].removeprefix(ALARM), key[2], _changes(last).strip(" ()"), now_s)
@@ -156,12 +157,12 @@ class NotificationRules:
             del self._last_notices[key]
 
     def _target_of(self, key: _Key) -> _Target | None:
-        """The rule by which a channel hears of something (None: it does not any more)."""
+        """Return the rule by which a channel is notified of a subject (None: no rule matches any more)."""
         found = (target for target in self._targets_of(key[1]) if target[1] == key[0])
         return next((target for target in found if _is_about(self.settings.rules[target[0]], key[2])), None)
 
     def _targets_of(self, what: str) -> tuple[_Target, ...]:
-        """The rules and channels that an event or an alarm may be for."""
+        """Return the rules and channels that may match an event or an alarm."""
         found = self._targets.get(what)
         if found is None:
             found = self._targets[what] = tuple(
@@ -178,7 +179,7 @@ class NotificationRules:
         self._last_notices[key] = last  # the last one: what was told longest ago comes first
         if len(self._last_notices) <= NOTICES_MAX:
             return
-        longest_s = max(rule.damp_s for rule in self.settings.rules)
+        longest_s = max(rule.deduplicate_s for rule in self.settings.rules)
         self._last_notices = {
             key: each for key, each in self._last_notices.items() if each.up or now_s < each.at_s + longest_s
         }
@@ -210,7 +211,8 @@ class NotificationRules:
             self._happened(letter, now_s)
 
     def _happened(self, letter: Letter, now_s: float) -> None:
-        """Tell everyone, at most once a minute of one channel: what comes of that may be lost as well."""
+        """Emit an event for a message that was given up, at most once a minute per channel: its own notification may
+        fail as well."""
         if now_s < self._lost_s.get(letter.channel, -math.inf) + LOST_AGAIN_S:
             return
         self._lost_s[letter.channel] = now_s
@@ -221,7 +223,7 @@ class NotificationRules:
     # --- sending ----------------------------------------------------------------------------------------------------
 
     def next_due_s(self) -> float:
-        """When something is to be done next (inf: nothing is)."""
+        """Return when the next action is due (inf: never)."""
         return min((self._look_s, *(box.next_due_s() for box in self.boxes.values())))
 
     def run(self, now_s: float) -> None:
@@ -238,7 +240,7 @@ class NotificationRules:
                 )
 
     def notified(self, answer: Notified, now_s: float) -> None:
-        """What became of a message."""
+        """Handle the result of a delivery."""
         box = self.boxes.get(answer.channel)
         letter = None if box is None else box.flying
         if box is None or letter is None or letter.id != answer.message:
@@ -258,7 +260,7 @@ class NotificationRules:
         self._lost(gone, now_s)
 
     def _is_tried_again(self, letter: Letter, answer: Notified, now_s: float) -> bool:
-        if answer.final or letter.once or letter.tries + 1 >= self.settings.tries_max:
+        if answer.final or letter.once or letter.tries + 1 >= self.settings.attempts_max:
             return False
         return now_s < letter.since_s + self.settings.give_up_s
 
@@ -319,7 +321,8 @@ def _place(notice: str) -> int:
 
 
 def _matches(what: str, pattern: str) -> bool:
-    """`alarm:` is part of the code: what holds for events does not for alarms."""
+    """Return whether a code matches a pattern. `alarm:` is part of the code: patterns for events do not match
+    alarms."""
     return what.startswith(ALARM) is pattern.startswith(ALARM) and fnmatchcase(what, pattern)
 
 
@@ -336,7 +339,7 @@ def _changes(last: _LastNotice) -> str:
 
 
 def _end_of_quiet_s(quiet: QuietHours | None, at_s: float) -> float:
-    """`at_s`, or the end of the quiet hours that it falls into."""
+    """Return `at_s`, or the end of the quiet hours that it falls into."""
     if quiet is None:
         return at_s
     clock_s, length_s = time_of_day_s(at_s, quiet.zone), (quiet.until_s - quiet.from_s) % 86_400
@@ -350,6 +353,6 @@ def _name(text: str) -> str:
 
 
 def _text(text: str, most: int) -> str:
-    """In one line, without anything that a terminal, a header or a database might take for more than text."""
+    """Return the text in one line, without characters that a terminal, a header or a database could interpret."""
     cut = text if len(text) <= most else text[: most - 3] + "..."
     return "".join(c if c.isprintable() else " " for c in cut)

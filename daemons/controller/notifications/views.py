@@ -1,4 +1,4 @@
-"""What operators are told of notifications: docs/views.md has the keys."""
+"""Views of notifications; docs/reference/views.md lists the keys."""
 
 from __future__ import annotations
 

@@ -14,12 +14,12 @@ from shared.values.vms import VmState
 
 
 def observed(cluster: Cluster, entry: JobEntry) -> ObservedWorkload:
-    """A job as it is and as it is wanted."""
+    """Return the actual and the desired state of a job."""
     return _observed(cluster, entry, entry.phase, entry.attempt, entry.allotments)
 
 
 def observed_after(cluster: Cluster, entry: JobEntry, change: Change) -> ObservedWorkload:
-    """A job as it is and as a change that has not been made would want it."""
+    """Return the actual state of a job and the state that a change not yet made would want."""
     ends = {ChangeKind.SUSPEND: JobPhase.SUSPENDED, ChangeKind.STOP: JobPhase.WAITING}
     phase = ends.get(change.kind, JobPhase.RUNNING)
     attempt = entry.attempt + (change.kind is ChangeKind.START)

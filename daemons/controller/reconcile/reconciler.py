@@ -78,7 +78,7 @@ class Reconciler:
                 self._complete(entry, now_s)
 
     def next_due_s(self) -> float:
-        """When a job must be looked at again although nothing touches it (inf: never)."""
+        """Return when a job must be checked again although nothing touches it (inf: never)."""
         if not self.unit_of_work.acting:
             return math.inf
         return min(self.due_s.values(), default=math.inf)
@@ -118,7 +118,8 @@ class Reconciler:
         )
 
     def _without_misfits(self, entry: JobEntry, difference: Diff, now_s: float) -> Diff:
-        """A VM is not migrated to a node that cannot take it alive any more: it is wanted where it is."""
+        """Return the difference without migrations to nodes that can no longer take the VM live: such a VM is wanted
+        where it is."""
         for need in difference.needs:
             lack = need.kind is ActionKind.MIGRATE and lacking_on(
                 self.cluster, self.cluster.instances[need.vm], need.to_node
@@ -131,17 +132,18 @@ class Reconciler:
         return difference
 
     def _is_others(self, need: PlannedAction, entry: JobEntry) -> bool:
-        """Whether it would undo what somebody else has done, while hands are kept off that."""
+        """Return whether an action would undo an external change while reconciliation is paused."""
         return entry.phase is JobPhase.RUNNING or self.cluster.instances[need.vm].by_other
 
     def _misplaced(self, need: PlannedAction, entry: JobEntry) -> bool:
-        """Whether it would bring a VM to a node that has been handed over since, or is on its way to another."""
+        """Return whether an action would bring a VM to a node that was reassigned since, or is on its way to another
+        environment."""
         comes = need.kind in (ActionKind.START, ActionKind.RESUME, ActionKind.MIGRATE)
         return comes and not admits(self.cluster, self.cluster.nodes.get(need.target), entry.job.environment)
 
     def _beside(self, need: PlannedAction, entry: JobEntry) -> bool:
-        """Whether it would start a web instance on a node that another one of its application has not left: it waits,
-        as for room."""
+        """Return whether an action would start a web instance on a node that another instance of its application has
+        not left. It then waits as if for capacity."""
         node = self.cluster.nodes.get(need.target)
         if need.kind is not ActionKind.START or not entry.job.app or node is None:
             return False
@@ -151,8 +153,8 @@ class Reconciler:
         return beside
 
     def _resting(self, need: PlannedAction, now_s: float) -> bool:
-        """Whether the VM's back-off holds the need back; a start has the back-off of its attempt. A web instance is
-        stopped when it may be."""
+        """Return whether the VM's back-off delays the action; a start has the back-off of its attempt. A web instance
+        is stopped when it may be."""
         instance = self.cluster.instances[need.vm]
         if need.kind is ActionKind.STOP and not self._features.may_stop(instance.job, now_s):
             return True
@@ -168,7 +170,7 @@ class Reconciler:
         self.unit_of_work.emit(now_s, "job-completed", entry.job.name)
 
     def _release(self, entry: JobEntry, now_s: float) -> None:
-        """All instances are live: from here on they run together (a gang's last step is to unpause them)."""
+        """Release the instances: all are live and run together from here on (a gang's last step is to unpause them)."""
         what = "job-resumed" if entry.resuming else "web-instance-started" if entry.job.app else "job-started"
         entry.released, entry.resuming, entry.begun_s = True, False, None
         if not entry.job.app:
@@ -180,15 +182,15 @@ class Reconciler:
         self.unit_of_work.emit(now_s, what, entry.job.name, f"attempt {entry.attempt}")
 
     def _overdue(self, entry: JobEntry, difference: Diff, now_s: float) -> bool:
-        """Whether the gang should have come together by now. While an operation is under way, which may well take
-        longer, there is nothing to take back yet: the agent's limit and the order's expiry bound it."""
+        """Return whether the gang is late. An operation in progress may take longer: the attempt is not given up
+        meanwhile, and the agent's limit and the order's expiry bound the operation."""
         if entry.phase is not JobPhase.RUNNING or entry.released or difference.together:
             return False
         late = now_s >= self._deadline_s(entry) or self._has_lost_its_place(entry)
         return late and not any(is_busy(self.cluster, i) for i in entry.instances)
 
     def _has_lost_its_place(self, entry: JobEntry) -> bool:
-        """Whether a node that it is wanted on is to be emptied for another environment, or has been."""
+        """Return whether a node that the job is wanted on is being or was evacuated for another environment."""
         nodes = (self.cluster.nodes.get(allotment.node) for allotment in entry.allotments)
         return any(not admits(self.cluster, node, entry.job.environment) for node in nodes if node is not None)
 
@@ -198,9 +200,9 @@ class Reconciler:
         return entry.wanted_s + self.settings.decide_s  # no room so long: let the policy think again
 
     def take_back(self, entry: JobEntry, now_s: float, keep_images: bool) -> None:
-        """Give up this attempt to run the job. One that was being resumed goes back to its images if it still has
-        them all; any other waits for a start anew, after a back-off if it has not even come together, or crashes soon
-        after each start."""
+        """Give up this attempt to run the job. One that was being resumed goes back to its images if it still has them
+        all. Any other waits to restart, after a back-off if not all its instances came up, or if it crashes soon after
+        each start."""
         was_running = entry.released
         suspended = keep_images and entry.resuming
         transitions.take_back(self.cluster, entry, suspended)
@@ -211,18 +213,18 @@ class Reconciler:
             entry.not_before_s = now_s + self._back_off_s(entry.failures)
         if entry.crashed == entry.attempt and not entry.job.app:
             self._note_crash(entry, now_s)
-        if entry.hands_off is not None and entry.left_alone(now_s):
-            entry.not_before_s = max(entry.not_before_s, entry.hands_off.until_s)
+        if entry.reconciliation_paused is not None and entry.left_alone(now_s):
+            entry.not_before_s = max(entry.not_before_s, entry.reconciliation_paused.until_s)
         self.unit_of_work.change(entry)
         self.unit_of_work.place = True
         seen = was_running or any(one.counter_generation == one.generation for one in entry.instances)
-        what = "job-taken-back"
+        what = "job-requeued"
         if entry.job.app:
-            what = "web-instance-lost" if seen else "web-instance-waits"
+            what = "web-instance-lost" if seen else "web-instance-waiting"
         self.unit_of_work.emit(now_s, what, entry.job.name, f"attempt {entry.attempt}")
 
     def _note_crash(self, entry: JobEntry, now_s: float) -> None:
-        """It begins anew at once; the second time in a row, after a back-off."""
+        """Note a crash: the job restarts at once, and after a back-off from the second crash in a row."""
         soon = now_s - entry.wanted_s < self.settings.retry_max_s
         entry.crashes = entry.crashes + 1 if soon else 1
         if entry.crashes > 1:
@@ -235,8 +237,8 @@ class Reconciler:
         due_s = math.inf
         if entry.phase is JobPhase.RUNNING and not entry.released and not difference.together:
             due_s = max(self._deadline_s(entry), now_s + self.settings.reconcile_s)
-        if entry.hands_off is not None and now_s < entry.hands_off.until_s:
-            due_s = min(due_s, entry.hands_off.until_s)
+        if entry.reconciliation_paused is not None and now_s < entry.reconciliation_paused.until_s:
+            due_s = min(due_s, entry.reconciliation_paused.until_s)
         for instance in entry.instances:
             for at_s in (instance.retry_at_s, instance.arriving_until_s):
                 if now_s < at_s < due_s:
@@ -248,8 +250,8 @@ class Reconciler:
 
     def _send(self, needs: list[PlannedAction], now_s: float) -> None:
         rooms = headrooms(self.cluster, needs)
-        under_way = Headroom(0.0, 0.0, len(self.cluster.actions), self.cluster.migrations)
-        wave = order.wave(needs, rooms, self._ceilings, under_way)
+        in_progress = Headroom(0.0, 0.0, len(self.cluster.actions), self.cluster.migrations)
+        wave = order.wave(needs, rooms, self._ceilings, in_progress)
         chosen = wave.chosen
         if not chosen and not self.cluster.actions:
             stuck = order.cycle(wave.blocked)
@@ -328,7 +330,7 @@ class Reconciler:
         )
 
     def rolled_back(self, action: Action) -> None:
-        """The action was planned but will not be sent: undo what the ledger holds for it alone."""
+        """Undo what the ledger holds for an action that was planned but will not be sent."""
         instance = self.cluster.actions.get(action.id)
         if instance is None:
             return
@@ -354,7 +356,7 @@ class Reconciler:
             if instance.failed is not None and instance.failed.kind == result.kind.value:
                 instance.failed = None  # the same has gone well since
             if result.kind is ActionKind.MIGRATE:
-                self.unit_of_work.emit(now_s, "vm-moved", instance.vm, f"{result.action} from {result.node}")
+                self.unit_of_work.emit(now_s, "vm-migrated", instance.vm, f"{result.action} from {result.node}")
             if result.kind is ActionKind.SUSPEND:
                 self.unit_of_work.place = True  # it may be resumed from now on
             return
@@ -397,8 +399,8 @@ def look_at_speed(entry: JobEntry, now_s: float) -> None:
 
 
 def _one_each(needs: Sequence[PlannedAction]) -> list[PlannedAction]:
-    """One action for each VM: the next is looked for when it is over. An image that is left over goes last, but before
-    a start anew."""
+    """Return one action for each VM; the next is chosen when it has ended. A leftover image is discarded last, but
+    before a restart."""
     chosen: dict[str, PlannedAction] = {}
     for need in needs:
         before = chosen.get(need.vm)
@@ -414,5 +416,5 @@ def _first_wanted(entry: JobEntry) -> tuple[int, int]:
 
 
 def ceilings_of(limits: Limits) -> Ceilings:
-    """The limits on actions under way as planning takes them."""
+    """Return the limits on operations in progress in the form that planning takes."""
     return Ceilings(limits.actions_per_node, limits.migrations_per_node, limits.actions_total, limits.migrations_total)

@@ -26,9 +26,9 @@ NOT_AUDITED = frozenset({"request", "why", "account", "body"})
 
 
 class Audit:
-    """Makes the records. A request that is answered again, as its repeats are, has one; refusals are bounded, so that
-    whoever asks without end fills no store and hides nobody else's, and those that are left out are counted in the
-    next."""
+    """Creates the audit records. A request that is answered again, as its repeats are, has one record. Refusals are
+    limited: a client that repeats requests without end cannot fill the store or hide those of others. Omitted ones are
+    counted in the next record."""
 
     def __init__(self, unit_of_work: UnitOfWork) -> None:
         self._unit_of_work = unit_of_work
@@ -37,12 +37,12 @@ class Audit:
         self._known: dict[tuple[str, str, str], bytes] = {}
 
     def answered(self, received: Received, reply: Reply, now_s: float) -> None:
-        """A request was answered: its record goes out when what it has changed is stored, as its answer does."""
+        """Record an answered request; the record is published when its changes are stored, as is its answer."""
         if not isinstance(received.message, QUESTIONS):
             self._note(received, reply, now_s)
 
     def forged(self, received: Received, message: OnBehalf, reply: Reply, now_s: float) -> None:
-        """Somebody asked on behalf of an account that is not his, or for what is no request."""
+        """Record a request on behalf of an account that the sender may not act for, or a message that is no request."""
         made = Received(None, message.account, message, via=received.sender, why=message.why)
         self._note(made, reply, now_s)
 
@@ -66,15 +66,15 @@ class Audit:
         (self._unit_of_work.stored if reply.done else self._unit_of_work.effects).append(record)
 
     def _passes(self, via: str, received: Received, now_s: float) -> bool:
-        """Whether one more refusal is recorded: of the account, and, where somebody speaks for it, of all of those. Who
-        speaks for an account that is not his counts for himself."""
+        """Return whether one more refusal is recorded: within the limit of the account and, for a forwarded request, of
+        all accounts of the forwarder. Forged requests count for the account that sent them."""
         if via == received.sender or isinstance(received.message, OnBehalf):
             return self._refusals.passes(via, now_s)
         return self._forwarded.passes(via, now_s) and self._refusals.passes(received.sender, now_s)
 
 
 def audited(received: Received, reply: Reply, now_s: float, left_out: int = 0) -> Audited:
-    """The record of a request and its answer. left_out: refusals of the same user before it that have none."""
+    """Return the record of a request and its answer. left_out: earlier refusals of the same user without a record."""
     message = received.message
     more = f"({left_out} refusals before it are not recorded)" if left_out else ""
     return Audited(
@@ -92,7 +92,7 @@ def audited(received: Received, reply: Reply, now_s: float, left_out: int = 0) -
 
 
 def subject_of(message: Message) -> str:
-    """What a request is about: a name or a number ("": the controller)."""
+    """Return what a request is about: a name or a number ("": the controller)."""
     for name in SUBJECTS:
         value = getattr(message, name, None)
         if value is not None and value != "":
@@ -101,7 +101,7 @@ def subject_of(message: Message) -> str:
 
 
 def asked_of(message: Message) -> str:
-    """The rest of what a request says, as far as it is short: `on=False`, `node=n2`."""
+    """Return the other short fields of a request: `on=False`, `node=n2`."""
     subject = next((name for name in SUBJECTS if getattr(message, name, None)), "")
     told = []
     for field in fields(message):

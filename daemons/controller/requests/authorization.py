@@ -70,19 +70,19 @@ USER_COLUMNS = ("name", "state")  # what a user sees of an environment
 
 
 def owns(asker: Who, environment: EnvironmentEntry | None) -> bool:
-    """Whether an environment is its own."""
+    """Return whether the requester owns the environment."""
     return asker.role is Role.OWNER and environment is not None and environment.agreement.owner == asker.name
 
 
 def sees_environment(asker: Who, environment: EnvironmentEntry) -> bool:
-    """Its own, or one that it may submit to."""
+    """Return whether the requester owns the environment or may submit to it."""
     users = environment.agreement.users if asker.role is Role.USER else ()
     return asker.sees_all or owns(asker, environment) or asker.name in users
 
 
 def sees_job(asker: Who, entry: JobEntry, cluster: Cluster) -> bool:
-    """A user's own jobs, those of an owner's environments; instances of web applications are none. Jobs of an earlier
-    environment of the name are of another."""
+    """Return whether the requester may see a job: users see their own, owners those of their environments, without
+    instances of web applications. Jobs of an earlier environment of the same name belong to another owner."""
     if asker.sees_all:
         return True
     if entry.job.app:
@@ -94,7 +94,7 @@ def sees_job(asker: Who, entry: JobEntry, cluster: Cluster) -> bool:
 
 
 def sees_app(asker: Who, web: WebEntry, cluster: Cluster) -> bool:
-    """Those of an owner's environments."""
+    """Return whether the requester may see a web application: owners see those of their environments."""
     return asker.sees_all or owns(asker, cluster.environments.get(web.app.environment))
 
 
@@ -102,7 +102,7 @@ def sees_app(asker: Who, web: WebEntry, cluster: Cluster) -> bool:
 
 
 def refusal(asker: Who, request: Request, cluster: Cluster) -> Refused:
-    """Why it may not ask for this, code and words; ("", "") when it may."""
+    """Return why the requester may not ask for this, code and text; ("", "") when it may."""
     if asker.role is Role.PROVIDER:
         return ALLOWED
     if isinstance(request, Query):
@@ -163,11 +163,11 @@ def _of(asker: Who, name: str, cluster: Cluster) -> Refused:
 
 def _submits(asker: Who, job: Job, cluster: Cluster) -> Refused:
     refused = _into(asker, job.environment, cluster)
-    for name in job.after:
+    for name in job.depends_on:
         if refused[0]:
             break
         code, why = _of(asker, name, cluster)
-        refused = (code, f"after: {why}; submit that one first" if code else "")
+        refused = (code, f"depends_on: {why}; submit that one first" if code else "")
     return refused
 
 
@@ -183,7 +183,7 @@ def _apps(asker: Who, cluster: Cluster) -> list[str]:
 
 
 def named(asker: Who, cluster: Cluster) -> tuple[str, ...]:
-    """The environments that may be named to somebody."""
+    """Return the environments whose names the requester may learn."""
     return tuple(name for name, each in cluster.environments.items() if sees_environment(asker, each))
 
 
@@ -191,8 +191,8 @@ def named(asker: Who, cluster: Cluster) -> tuple[str, ...]:
 
 
 def seen(asker: Who, cluster: Cluster, what: str) -> Cluster:
-    """The cluster as somebody sees it, for the view `what` alone: without the jobs, web applications and environments
-    of others, and with jobs only where it is of jobs, since there may be many. O(jobs) then."""
+    """Return the cluster as the requester may see it in the view `what`: without the jobs, web applications and
+    environments of others. Jobs are included only in views of jobs, since there may be many; it then takes O(jobs)."""
     if asker.sees_all:
         return cluster
     part = copy(cluster)
@@ -205,8 +205,9 @@ def seen(asker: Who, cluster: Cluster, what: str) -> Cluster:
 
 
 def shown(asker: Who, what: str, data: dict[str, Any]) -> dict[str, Any]:
-    """A view as somebody is to have it: of environments that it may use, a user gets names and states; of nodes that
-    come from or go to others, an owner does not learn to whom, nor what all promises together need."""
+    """Return a view as the requester may see it. Of the environments that it may use, a user gets names and states. Of
+    nodes that come from or go to others, an owner does not learn the other side. An owner does not learn the total
+    needs of all promises either."""
     if asker.role is Role.USER and what == "environments":
         rows = [{key: row[key] for key in USER_COLUMNS} for row in data["environments"]]
         return {"total": data["total"], "environments": rows}
@@ -220,6 +221,7 @@ def shown(asker: Who, what: str, data: dict[str, Any]) -> dict[str, Any]:
 
 
 def _node(node: dict[str, Any], known: set[str]) -> dict[str, Any]:
-    """A node in the view of an environment; who else has it, or is to have it, looks like nobody."""
+    """Return a node in the view of an environment, without other environments that have it or to which it is
+    assigned."""
     others = {key: "" for key in ("given", "environment") if node[key] not in known}
     return node | others | {"detail": ""} if others else node

@@ -1,6 +1,6 @@
-"""What people ask for: done once however often it is delivered, by whoever's it is.
+"""Requests of people: each is carried out once by its handler, however often it is delivered.
 
-What only asks (`Query`, `DryRun`, `Assess`) is answered by `daemons/controller/requests/queries.py`.
+Questions (`Query`, `DryRun`, `Assess`) are answered by `daemons/controller/requests/queries.py`.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Requests:
         return code, detail
 
     def _remember(self, request: Request) -> None:
-        """A repeat that comes late must not undo what was asked for since."""
+        """Remember a request: a late repeat must not undo what was requested since."""
         self._done[request.request] = fingerprint(request)
         if len(self._done) > REMEMBERED_MAX:
             del self._done[next(iter(self._done))]

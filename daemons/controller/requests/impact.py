@@ -1,4 +1,4 @@
-"""`Assess` in the controller: what is asked of the worker, and what is told of its answer (docs/views.md)."""
+"""`Assess` in the controller: the task for the worker, and the view of its answer (docs/reference/views.md)."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class ImpactAssessor:
         self._cluster, self._deciding, self._vms = cluster, deciding, vms
 
     def refuse(self, asked: Assess) -> Refused:
-        """Why the question cannot be answered; ("", "") when it can."""
+        """Return why the question cannot be answered; ("", "") when it can."""
         if asked.kind not in KINDS:
             return "invalid-value", f"{unknown('kind', asked.kind, KINDS)}; there are {', '.join(KINDS)}"
         if asked.kind == DRAIN:
@@ -43,7 +43,7 @@ class ImpactAssessor:
         return DONE if name in there else (f"unknown-{what.lower()}", unknown(what, name, there))
 
     def task(self, asked: Assess, now_s: float) -> AssessTask:
-        """What the worker is asked."""
+        """Return the task for the worker."""
         request = self._deciding.request(now_s, True)
         if asked.kind == DRAIN:
             return AssessTask(request, DRAIN, node=asked.subject)
@@ -53,12 +53,12 @@ class ImpactAssessor:
         return AssessTask(request, asked.kind, asked.subject)
 
     def _index(self, asked: Assess) -> int:
-        """Which of its workload's instances is to move."""
+        """Return the index of the moved instance in its workload."""
         instance = self._cluster.instances[asked.subject]
         return instance.job.instances.index(instance)
 
     def view(self, asked: Assess, found: Assessment) -> Row:
-        """What is told."""
+        """Return the assessment as plain data."""
         code, detail = self._refusal(asked)
         index = self._index(asked) if asked.kind == MIGRATE else 0
         moved = [name for name in found.now if found.changed.get(name) != found.now[name]]
@@ -87,7 +87,7 @@ class ImpactAssessor:
         }
 
     def _refusal(self, asked: Assess) -> Refused:
-        """Why a request for it would be refused now."""
+        """Return why a request for it would be refused now."""
         if asked.kind == MIGRATE:
             return self._vms.refuse_move(MoveVm(asked.request, asked.subject, asked.node))
         entry = self._cluster.active.get(asked.subject)
@@ -96,7 +96,7 @@ class ImpactAssessor:
         return DONE
 
     def _operations(self, asked: Assess) -> list[Row]:
-        """What is to be done to VMs and how long each takes by the cost model."""
+        """Return the operations on VMs, and how long each takes by the cost model."""
         if asked.kind == MIGRATE:
             return [self._operation(ActionKind.MIGRATE, self._cluster.instances[asked.subject])]
         if asked.kind == DRAIN:

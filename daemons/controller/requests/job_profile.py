@@ -16,9 +16,10 @@ JOBS_MIN = ProfileParams().jobs_min
 
 
 def with_stages(job: Job, known: Iterable[JobEntry]) -> tuple[Job, str]:
-    """A job of a class with the stage that completed jobs of its class suggest, and where it comes from in words.
+    """Return a job of a class with the stage that completed jobs of its class suggest, and the origin of the stage as
+    text.
 
-    The job itself, and what is missing, when there are too few.
+    When there are too few such jobs, return the job itself and what is missing.
     """
     jobs = _finished(job.job_class, known)
     profile = profile_of(jobs)
@@ -35,7 +36,7 @@ def with_stages(job: Job, known: Iterable[JobEntry]) -> tuple[Job, str]:
 
 
 def _finished(job_class: str, known: Iterable[JobEntry]) -> tuple[FinishedJob, ...]:
-    """The newest completed jobs of a class whose work was measured, oldest first."""
+    """Return the newest completed jobs of a class whose work was measured, oldest first."""
     done = [
         entry
         for entry in known
@@ -49,5 +50,6 @@ def _finished(job_class: str, known: Iterable[JobEntry]) -> tuple[FinishedJob, .
 
 
 def _speed_mhz(entry: JobEntry) -> float:
-    """The highest speed that was seen; others may have held the job back, so what was declared counts as well."""
+    """Return the highest observed speed. Other load may have slowed the job down; a declared speed therefore counts as
+    well."""
     return max(entry.measured_mhz, entry.job.max_mhz if entry.profile == DECLARED else 0.0)

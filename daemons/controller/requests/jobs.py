@@ -19,7 +19,7 @@ from daemons.controller.state.transitions import cancel
 from daemons.controller.state.unit_of_work import UnitOfWork
 from daemons.values.records.cluster import DECLARED
 from daemons.values.replies import unknown
-from shared.protocol.operator_messages import CancelJob, ForgetVm, SubmitJob
+from shared.protocol.operator_messages import CancelJob, ReleaseVm, SubmitJob
 from shared.values.jobs import Job, JobPhase
 from shared.values.nodes import Node
 
@@ -96,6 +96,6 @@ class JobRequests:
         if entry.phase in OVER:
             return "job-over", f"job {request.job!r} is {entry.phase} already"
         if entry.adopted:  # it is not ours to end
-            return self._vms.forget(ForgetVm(request.request, request.job), now_s)
+            return self._vms.forget(ReleaseVm(request.request, request.job), now_s)
         cancel(self.cluster, self.unit_of_work, entry, now_s)
         return DONE

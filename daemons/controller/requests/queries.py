@@ -50,11 +50,12 @@ class QueryHandler:
 
     @property
     def dry_running(self) -> bool:
-        """A dry run is under way."""
+        """Return whether a dry run is in progress."""
         return self._dry is not None
 
     def opened(self, received: Received, message: OnBehalf, now_s: float) -> Received | list[Effect]:
-        """What an account asks for; or what goes to whoever may not speak for it, or sends what is no request."""
+        """Return the request that an account makes through a forwarder; or the reply to a sender that may not speak for
+        the account, or whose message is no request."""
         sender = received.sender
         if may_speak_for(sender, message.account):
             try:
@@ -72,7 +73,7 @@ class QueryHandler:
         return effects
 
     def busy(self, event: Unreadable) -> list[Effect]:
-        """What goes to an account whose requests were beyond its share, for some of them."""
+        """Return the replies to an account that exceeded its share, for some of its requests."""
         return [
             at_once(reply_to, Reply(request, False, BUSY, f"{event.reason}; ask again, and less at a time"))
             for request, reply_to in event.unanswered
@@ -80,7 +81,7 @@ class QueryHandler:
         ]
 
     def refused(self, message: Request, received: Received, asker: Who, now_s: float) -> list[Effect] | None:
-        """What goes to somebody who may not ask for this; None when it may."""
+        """Return the reply to a sender that may not ask for this; None when it may."""
         code, detail = authorization.refusal(asker, message, self.tables.cluster)
         if not code:
             return None
@@ -106,7 +107,9 @@ class QueryHandler:
             self._dry = (message, received.reply_to)
             self._begin(message, now_s)
         elif self._dry != (message, received.reply_to):  # else the same question came twice
-            busy = Reply(message.request, False, "busy", "another dry run is under way; try again when it is answered")
+            busy = Reply(
+                message.request, False, "busy", "another dry run is in progress; try again when it is answered"
+            )
             effects.append(at_once(received.reply_to, busy))
         return effects
 
@@ -161,7 +164,7 @@ class QueryHandler:
         if query.what == "plan" and subject and not self._kept(subject):
             return "no-such-plan", f"decision {subject!r} is not kept; plan-history lists those that are"
         if query.what == "snapshot" and subject and not self.tables.pages.has(subject):
-            return "invalid-value", f"page {subject!r} is not kept: another snapshot was saved since; ask anew"
+            return "invalid-value", f"page {subject!r} is not kept: another snapshot was saved since; request it again"
         return "", ""
 
     def _kept(self, number: str) -> bool:
@@ -182,7 +185,7 @@ class QueryHandler:
         self.tables.unit_of_work.effects.append(effect)
 
     def _assessed(self, request: Assess, found: Assessment) -> Row:
-        """What is told of a change by hand; nothing but that it is gone where what it is about went meanwhile."""
+        """Return the assessment of a manual change; only its refusal where its subject disappeared meanwhile."""
         code, detail = self.assessor.refuse(request)
         if code:
             return {"kind": request.kind, "subject": request.subject, "refused": {"code": code, "detail": detail}}
@@ -220,7 +223,7 @@ class QueryHandler:
 
 
 def is_number(text: str) -> bool:
-    """Whether a text is a whole number of at most 19 digits."""
+    """Return whether a text is a whole number of at most 19 digits."""
     return text.isascii() and text.isdigit() and len(text) <= 19
 
 

@@ -23,7 +23,7 @@ class QuotaFeature(Feature):
         self._jobs: dict[str, tuple[int, float]] = {}  # of an account at most so many, and when they were counted
 
     def refuse_job(self, sender: str, now_s: float) -> Refused:
-        """Why an account may not submit one more job. O(1), but for a count at most every RECOUNT_S."""
+        """Return why an account may not submit one more job. O(1), except for a count at most every RECOUNT_S."""
         most = self._limits.jobs_per_account
         if not most or not _has_quota(sender):
             return DONE
@@ -54,13 +54,13 @@ class QuotaFeature(Feature):
         self.count_job(job.user)
 
     def count_job(self, sender: str) -> None:
-        """One more job of the account is in the cluster."""
+        """Count one more job of the account in the cluster."""
         if sender in self._jobs:
             held, counted_s = self._jobs[sender]
             self._jobs[sender] = held + 1, counted_s
 
     def refuse_app(self, name: str, environment: str, sender: str) -> Refused:
-        """Why an environment may not have one more web application. O(web applications)."""
+        """Return why an environment may not have one more web application. O(web applications)."""
         most = self._limits.apps_per_environment
         if not most or not _has_quota(sender) or name in self._cluster.web:
             return DONE
@@ -71,7 +71,7 @@ class QuotaFeature(Feature):
         )
 
     def refuse_environment(self, owner: str, sender: str) -> Refused:
-        """Why an owner may not have one more environment. O(environments)."""
+        """Return why an owner may not have one more environment. O(environments)."""
         most = self._limits.environments_per_owner
         if not most or not _has_quota(sender):
             return DONE

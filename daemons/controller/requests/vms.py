@@ -18,13 +18,13 @@ from daemons.controller.state.migration_fit import lacking_on
 from daemons.controller.state.nodes import NodeEntry
 from daemons.controller.state.queries import is_busy, is_unknown
 from daemons.controller.state.tenancy import admits
-from daemons.controller.state.transitions import hands_on, rest
+from daemons.controller.state.transitions import reconcile_vm, rest
 from daemons.controller.state.unit_of_work import UnitOfWork
 from daemons.controller.state.usage import needed_mhz, unmanaged_mhz, used_mhz
 from daemons.values.replies import unknown
 from shared.base.errors import InvalidValue
 from shared.policy_api.decision import Change, ChangeKind, Reason, ReasonCode
-from shared.protocol.operator_messages import AdoptVm, ConfirmGone, ForgetVm, HandsOn, HoldJob, MoveVm
+from shared.protocol.operator_messages import AdoptVm, ConfirmGone, HoldJob, MoveVm, ReconcileVm, ReleaseVm
 from shared.values.jobs import Allotment, Job, JobPhase, Stage
 from shared.values.vms import LIVE_STATES, VmState, VmStatus
 
@@ -39,10 +39,10 @@ class VmRequests:
         self.cluster, self.unit_of_work, self.deciding, self.measure = cluster, unit_of_work, deciding, measure
         self.handlers: Mapping[type, RequestHandler] = {
             HoldJob: lambda request, _caller, now_s: self.hold(request, now_s),
-            HandsOn: lambda request, _caller, now_s: self.hands_on(request, now_s),
+            ReconcileVm: lambda request, _caller, now_s: self.reconcile_vm(request, now_s),
             MoveVm: lambda request, _caller, now_s: self.move(request, now_s),
             AdoptVm: lambda request, _caller, now_s: self.adopt(request, now_s),
-            ForgetVm: lambda request, _caller, now_s: self.forget(request, now_s),
+            ReleaseVm: lambda request, _caller, now_s: self.forget(request, now_s),
             ConfirmGone: lambda request, _caller, now_s: self.confirm_gone(request, now_s),
         }
 
@@ -75,7 +75,7 @@ class VmRequests:
         if request.on and entry.adopted and entry.phase is JobPhase.RUNNING and not entry.released:
             return "job-not-running", f"job {request.job!r} is being adopted; try again when it runs"
         entry.held = request.on
-        hands_on(entry, now_s)
+        reconcile_vm(entry, now_s)
         if request.on:
             rest(self.cluster, entry)
         transitions.outdate(entry)
@@ -87,8 +87,8 @@ class VmRequests:
         return DONE
 
     def _bring_back(self, entry: JobEntry, now_s: float) -> None:
-        """Resume an adopted VM where its image is, with the CPU that it had, whatever is promised there: as when it was
-        adopted, memory alone may be short, and then decisions find the time."""
+        """Resume an adopted VM where its image is, with its former CPU, independent of what is allotted there. As at
+        adoption, only memory can be insufficient; then decisions choose the time."""
         where = homes(self.cluster, entry) if entry.adopted else ()
         node = self.cluster.nodes[where[0]] if where else None
         if node is None or not node.usable or node.inventory is None:
@@ -102,24 +102,25 @@ class VmRequests:
         change = Change(entry.job.name, entry.revision, ChangeKind.RESUME, allotments, BY_OPERATOR)
         self.deciding.desired.apply([change], now_s)
 
-    def hands_on(self, request: HandsOn, now_s: float) -> Refused:
+    def reconcile_vm(self, request: ReconcileVm, now_s: float) -> Refused:
         """Let policies and the reconciler have a workload again that somebody else has meddled with."""
         instance = self.cluster.instances.get(request.vm)
         if instance is None:
             return "unknown-vm", unknown("VM", request.vm, self.cluster.instances)
         entry = instance.job
-        if entry.hands_off is not None:
-            hands_on(entry, now_s)
+        if entry.reconciliation_paused is not None:
+            reconcile_vm(entry, now_s)
             transitions.outdate(entry)
             self.unit_of_work.change(entry)
             self.unit_of_work.place = True
-            self.unit_of_work.emit(now_s, "hands-on", entry.job.name)
+            self.unit_of_work.emit(now_s, "reconciliation-resumed", entry.job.name)
         return DONE
 
     # --- move -------------------------------------------------------------------------------------------------------
 
     def refuse_move(self, request: MoveVm) -> Refused:
-        """Why one VM cannot be wanted on another node with the CPU it has; ("", "") when it can, or is already."""
+        """Return why one VM cannot be wanted on another node with its current CPU; ("", "") when it can, or already
+        is."""
         instance = self.cluster.instances.get(request.vm)
         if instance is None:
             return "unknown-vm", unknown("VM", request.vm, self.cluster.instances)
@@ -137,7 +138,10 @@ class VmRequests:
         if allotment.node == node.name:
             return DONE
         if any(is_busy(self.cluster, one) or is_unknown(self.cluster, one) for one in entry.instances):
-            return "vm-busy", f"an operation on a VM of job {entry.job.name!r} is under way, or a node of it is silent"
+            return (
+                "vm-busy",
+                f"an operation on a VM of job {entry.job.name!r} is in progress, or a node of it is unreachable",
+            )
         if is_bound(self.cluster, allotment.node):
             return "constraint", f"node {allotment.node!r} cannot migrate what runs on it"
         lack = lacking_on(self.cluster, instance, node.name)
@@ -156,16 +160,16 @@ class VmRequests:
         allotment = entry.allotments[index]
         if allotment.node == node.name:
             return DONE
-        hands_on(entry, now_s)
+        reconcile_vm(entry, now_s)
         wanted = list(entry.allotments)
         wanted[index] = Allotment(node.name, allotment.cpu_mhz)
         change = Change(entry.job.name, entry.revision, ChangeKind.MIGRATE, tuple(wanted), BY_OPERATOR)
         self.deciding.desired.apply([change], now_s)
-        self.unit_of_work.emit(now_s, "vm-move-asked", request.vm, f"{allotment.node} to {node.name}")
+        self.unit_of_work.emit(now_s, "vm-migration-requested", request.vm, f"{allotment.node} to {node.name}")
         return DONE
 
     def _misfit(self, entry: JobEntry, node: NodeEntry, cpu_mhz: float) -> Refused:
-        """Why an instance of the job cannot be wanted on the node as well."""
+        """Return why the node cannot take an instance of the job in addition."""
         job, inventory = entry.job, node.inventory
         if node.in_hand and not admits(self.cluster, node, job.environment):
             whose, own = node.environment or "nobody", job.environment or "none"
@@ -174,14 +178,16 @@ class VmRequests:
             skewed = ", its clock is off" if node.skewed else "" if node.in_hand else ", it changes hands"
             skewed += f", its agent has seen term {node.term_ahead}" if node.term_ahead else ""
             return "node-not-schedulable", f"node {node.name!r} is {node.condition} and {node.service}{skewed}"
-        lacking = sorted(set(job.needs) - set(inventory.labels))
+        lacking = sorted(set(job.required_labels) - set(inventory.labels))
         if lacking:
             return "labels", f"node {node.name!r} lacks the labels {lacking}"
-        if job.separate and any(allotment.node == node.name for allotment in entry.allotments):
+        if job.spread and any(allotment.node == node.name for allotment in entry.allotments):
             return "not-separate", f"another instance of {job.name!r} is on {node.name!r}; they must be separate"
         if job.app and any(_is_on(replica, node) for replica in self.cluster.replicas[job.app].values()):
             return "not-separate", f"another instance of {job.app!r} is on {node.name!r}; they must be separate"
-        if (job.rules.pin and node.name not in job.rules.pin) or node.name in job.rules.forbid:
+        if (
+            job.rules.node_affinity and node.name not in job.rules.node_affinity
+        ) or node.name in job.rules.node_anti_affinity:
             return "constraint", f"{job.name!r} may not run on node {node.name!r}"
         group = self._group_broken(entry, node)
         if group:
@@ -199,23 +205,23 @@ class VmRequests:
         return DONE
 
     def _group_broken(self, entry: JobEntry, node: NodeEntry) -> str:
-        """A workload that an instance on the node would be too near to, or too far from ("": none)."""
+        """Return a workload whose affinity or anti-affinity an instance on the node would violate ("": none)."""
         rules = entry.job.rules
-        if not (rules.together or rules.apart):
+        if not (rules.affinity or rules.anti_affinity):
             return ""
         for other in self.cluster.active.values():
             near = any(allotment.node == node.name for allotment in other.allotments)
             far = any(allotment.node != node.name for allotment in other.allotments) and other is not entry
-            if near and rules.apart and other.job.rules.apart == rules.apart:
+            if near and rules.anti_affinity and other.job.rules.anti_affinity == rules.anti_affinity:
                 return other.job.name
-            if far and rules.together and other.job.rules.together == rules.together:
+            if far and rules.affinity and other.job.rules.affinity == rules.affinity:
                 return other.job.name
         return ""
 
     # --- adopt and forget -------------------------------------------------------------------------------------------
 
     def adopt(self, request: AdoptVm, now_s: float) -> Refused:
-        """Make a job of a VM that is not ours, or of one of ours whose job is not known."""
+        """Make a job of an unmanaged VM, or of a managed one whose job is unknown."""
         known = self.cluster.jobs.get(request.job)
         if known is not None:
             if known.request == request.request:
@@ -242,7 +248,8 @@ class VmRequests:
         return self._take_over(request, node, status, now_s)
 
     def _take_over(self, request: AdoptVm, node: NodeEntry, status: VmStatus, now_s: float) -> Refused:
-        """CPU is compressible: the VM runs, and gets what it used, whatever is promised; the next decision shares."""
+        """Take over a running VM. CPU is compressible: it gets what it used, independent of what is allotted, and the
+        next decision shares the CPU."""
         assert node.inventory is not None
         speed_mhz = min(status.vcpus * node.inventory.core_mhz, node.inventory.cpu_mhz)
         used = used_mhz(node, status.vm)
@@ -265,15 +272,15 @@ class VmRequests:
         return DONE
 
     def _attach(self, entry: JobEntry, node: NodeEntry, status: VmStatus) -> None:
-        """It has our metadata already: go on with the attempt and generation that these name."""
+        """Attach a VM that already has Trimtab's metadata, with the attempt and generation that it names."""
         (instance,) = entry.instances
         entry.attempt = instance.issued_attempt = status.attempt
         instance.generation, instance.cpu_mhz = status.generation, status.cpu_mhz
         node.unmanaged_mib = max(0.0, node.unmanaged_mib - status.memory_mib)
         self.cluster.note_copy(node, status)
 
-    def forget(self, request: ForgetVm, now_s: float) -> Refused:
-        """Let go of a job whose VMs all run."""
+    def forget(self, request: ReleaseVm, now_s: float) -> Refused:
+        """Release a job whose VMs all run."""
         entry = self.cluster.job(request.job)
         if entry is None:
             return "unknown-job", unknown("job", request.job, self.cluster.jobs)
@@ -285,11 +292,14 @@ class VmRequests:
         if not off and (entry.phase is not JobPhase.RUNNING or not entry.released):
             return "job-not-running", f"job {request.job!r} is {_doing(entry)}; only running VMs can be let go"
         if not off and not all(instance.ended or self._in_hand(instance) for instance in entry.instances):
-            return "vm-busy", f"an operation on a VM of job {request.job!r} is under way, or a node of it is silent"
+            return (
+                "vm-busy",
+                f"an operation on a VM of job {request.job!r} is in progress, or a node of it is unreachable",
+            )
         transitions.forget(self.cluster, entry, now_s)
         self.unit_of_work.change(entry)
         self.unit_of_work.place = True
-        self.unit_of_work.emit(now_s, "job-forgotten", request.job)
+        self.unit_of_work.emit(now_s, "job-unmanaged", request.job)
         return DONE
 
     def _in_hand(self, instance: Instance) -> bool:
@@ -301,7 +311,7 @@ def _is_on(entry: JobEntry, node: NodeEntry) -> bool:
 
 
 def _listed(node: NodeEntry, vm: str) -> VmStatus | None:
-    """What the node's last report says of a VM that is not ours."""
+    """Return the status of an unmanaged VM in the node's last report."""
     statuses = node.last.vms if node.last is not None else ()
     return next((status for status in statuses if status.vm == vm and not status.managed), None)
 

@@ -14,23 +14,24 @@ AWAY = frozenset({NodeService.OFF, NodeService.WAKING})
 
 
 def can_wake(node: NodeEntry, power: PowerSettings) -> bool:
-    """Whether the power driver could put the node to sleep and wake it again."""
+    """Return whether the power driver could put the node to sleep and wake it again."""
     macs = node.inventory.mac_addresses if node.inventory is not None else ()
     return power.can_sleep and (bool(macs) or not power.needs_mac)
 
 
 def is_available(node: NodeEntry, power: PowerSettings) -> bool:
-    """Whether it could serve within a cycle: not failed, not kept out by an operator, and up or asleep."""
+    """Return whether the node could serve within a cycle: not failed, not held back by an operator, and up or
+    asleep."""
     if node.held or node.inventory is None or node.service is NodeService.FAILED:
         return False
     return node.usable or (node.asleep and can_wake(node, power))
 
 
 def staying(cluster: Cluster, power: PowerSettings, named: Set[str] = frozenset()) -> frozenset[str]:
-    """Names of the nodes that must stay in service when those `named` are wanted there: the protected ones, those of
-    environments, and of the others so many that enough are kept.
+    """Return the names of the nodes that must stay in service when those `named` are wanted there: the protected ones,
+    those of environments, and enough of the others to keep the minimum.
 
-    Of these, those that serve already come first, then those that draw least for their CPU.
+    Of the others, those that already serve come first, then those that draw least for their CPU.
     """
     able = [node for node in cluster.nodes.values() if is_available(node, power)]
 
@@ -49,18 +50,19 @@ def staying(cluster: Cluster, power: PowerSettings, named: Set[str] = frozenset(
 
 
 def is_bound(node: NodeEntry) -> bool:
-    """Whether an environment has the node, or it is on its way from one to another: it is not to leave service."""
+    """Return whether an environment has the node, or the node is being reassigned: it must not leave service."""
     return bool(node.given) or not node.in_hand
 
 
 def is_empty(node: NodeEntry) -> bool:
-    """No VM of ours is or may be on it, and nothing is under way there; saved images may lie on it."""
-    return not (node.claimed or node.flights or node.actions or node.under_way)
+    """Return whether no managed VM is or may be on the node, and no operation is in progress there; saved images may be
+    stored on it."""
+    return not (node.claimed or node.flights or node.actions or node.in_progress)
 
 
 def sleep_blocker(node: NodeEntry, power: PowerSettings) -> str:
-    """Why the node must not be put to sleep ("": nothing speaks against it). A saved image of ours does: its job could
-    not be resumed elsewhere."""
+    """Return why the node must not be put to sleep ("": it may). A saved image of a managed VM prevents it: its job
+    could not be resumed elsewhere."""
     if node.name in power.never:
         return "it is named among those that never are"
     if is_bound(node):

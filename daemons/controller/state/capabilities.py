@@ -44,7 +44,8 @@ def _whose(cluster: Cluster, entry: JobEntry) -> str:
 
 
 def homes(cluster: Cluster, entry: JobEntry) -> tuple[str, ...]:
-    """Where each instance of a suspended job is frozen; () for a job that is not suspended, or of which nothing is."""
+    """Return the node where each instance of a suspended job is frozen; () for a job that is not suspended, or has no
+    frozen instance."""
     if entry.phase is not JobPhase.SUSPENDED:
         return ()
     found = tuple(_home(cluster, entry, at) for at in range(len(entry.instances)))
@@ -52,7 +53,7 @@ def homes(cluster: Cluster, entry: JobEntry) -> tuple[str, ...]:
 
 
 def _home(cluster: Cluster, entry: JobEntry, at: int) -> str:
-    """The node on which an instance is frozen, "" where it is on none; the newest generation counts."""
+    """Return the node on which an instance is frozen, "" where it is on none; the newest generation counts."""
     vm, best, newest = entry.instances[at].vm, "", -1
     for name in sorted(entry.instances[at].copies):
         node = cluster.nodes[name]
@@ -67,13 +68,13 @@ def _home(cluster: Cluster, entry: JobEntry, at: int) -> str:
 
 
 def stays_with_disks(status: VmStatus) -> bool:
-    """Return whether a suspended VM can be resumed on its own node alone: it was adopted, or has disks that lie there
-    in nobody's pool of ours, and that do not come along."""
+    """Return whether a suspended VM can be resumed only on its own node: it was adopted, or has disks that are stored
+    there outside any pool of Trimtab and do not move with it."""
     return status.adopted or any(need.startswith("storage=") for need in status.migration_needs)
 
 
 def lacking(cluster: Cluster) -> bool:
-    """Whether there are nodes that lack an ability, or suspended VMs that are bound to theirs."""
+    """Return whether any node lacks an ability, or any suspended VM is bound to its node."""
     facts = (node.inventory for node in cluster.nodes.values())
     if any(fact is not None and len(fact.abilities) < len(Ability) for fact in facts):
         return True
@@ -87,7 +88,7 @@ def _has_bound_image(cluster: Cluster, entry: JobEntry) -> bool:
 
 
 def labels_at_home(facts: Sequence[Node], frozen: Mapping[str, tuple[str, ...]]) -> tuple[tuple[str, ...], ...]:
-    """The labels of nodes: their own, and one for each job that is frozen there, which is what the job needs."""
+    """Return the labels of nodes: their own, and one for each job that is frozen there, which is what the job needs."""
     more: dict[str, list[str]] = {}
     for job, at in frozen.items():
         for name in sorted({*at} - {""}):
@@ -96,7 +97,7 @@ def labels_at_home(facts: Sequence[Node], frozen: Mapping[str, tuple[str, ...]])
 
 
 def apart(at: tuple[str, ...]) -> bool:
-    """Whether instances are frozen on a node each."""
+    """Return whether all instances are frozen, each on a node of its own."""
     return len(at) > 1 and len(set(at)) == len(at) and "" not in at
 
 
@@ -107,7 +108,7 @@ def keeps_of(cluster: Cluster, jobs: Iterable[JobEntry]) -> list[Constraint]:
 
 
 def stays_on_draining(cluster: Cluster, entry: JobEntry) -> bool:
-    """Whether a running job is on a node that is being emptied and that cannot migrate it: it is left to its end."""
+    """Return whether a running job is on a draining node that cannot migrate it: it stays until its end."""
     return not entry.job.app and any(
         is_bound(cluster, a.node) and cluster.nodes[a.node].service is NodeService.DRAINING for a in entry.allotments
     )
@@ -118,7 +119,8 @@ def _runs_bound(cluster: Cluster, entry: JobEntry) -> bool:
 
 
 def keeps_memory(cluster: Cluster, entry: JobEntry) -> bool:
-    """Whether a running job has its memory for as long as it lives: suspended it keeps it, and it cannot be moved."""
+    """Return whether a running job keeps its memory for its lifetime: it keeps it while suspended and cannot be
+    moved."""
     if entry.job.app or entry.phase is not JobPhase.RUNNING or not entry.allotments:
         return False
     facts = [cluster.nodes[a.node].inventory for a in entry.allotments if is_bound(cluster, a.node)]
@@ -126,14 +128,14 @@ def keeps_memory(cluster: Cluster, entry: JobEntry) -> bool:
 
 
 def is_bound(cluster: Cluster, name: str) -> bool:
-    """Whether what runs on a node cannot be migrated away from it."""
+    """Return whether what runs on a node cannot be migrated away from it."""
     node = cluster.nodes.get(name)
     return node is not None and node.inventory is not None and Ability.MIGRATE not in node.inventory.abilities
 
 
 def settled(cluster: Cluster, entry: JobEntry, change: Change) -> Change | None:
-    """A change as nodes that lack abilities can carry it out: what is frozen is resumed where it is, and an instance of
-    a web application that cannot be moved is stopped, so that another is started. None for what cannot be done."""
+    """Return a change in a form that nodes without some abilities can carry out: a frozen VM is resumed where it is. A
+    web instance that cannot be moved is stopped, and another one is started. None if the change is impossible."""
     if change.kind is ChangeKind.RESUME:
         at = homes(cluster, entry)
         return change if not at else _at_home(cluster, at, change)
@@ -145,7 +147,8 @@ def settled(cluster: Cluster, entry: JobEntry, change: Change) -> Change | None:
 
 
 def _at_home(cluster: Cluster, at: tuple[str, ...], change: Change) -> Change | None:
-    """The allotments, each on its instance's own node: the nodes are the same in another order, or have the room."""
+    """Return the allotments, each on its instance's own node: the nodes are the same in another order, or have the
+    capacity. None if they do not."""
     if len(at) != len(change.allotments):
         return None
     given = list(change.allotments)

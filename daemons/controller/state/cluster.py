@@ -48,7 +48,7 @@ class Cluster:
     # --- jobs ---------------------------------------------------------------------------------------------------
 
     def job(self, name: str) -> JobEntry | None:
-        """The job of that name, None when there is none; an instance of a web application is no job."""
+        """Return the job of that name, None when there is none; an instance of a web application is no job."""
         entry = self.jobs.get(name)
         return None if entry is None or entry.job.app else entry
 
@@ -143,7 +143,8 @@ class Cluster:
             self.last_ended_s[name] = max(entry.finished_s, self.last_ended_s.get(name, 0.0))
 
     def jobs_of(self, environment: str) -> Collection[JobEntry]:
-        """The jobs and web instances of an environment that are not over, or that are or may be somewhere still."""
+        """Return the jobs and web instances of an environment that are not over, or that are or may still be on a
+        node."""
         return self._by_environment.get(environment, {}).values()
 
     def revive(self, entry: JobEntry) -> None:
@@ -153,11 +154,11 @@ class Cluster:
             self._new_instance(entry, index).ended = entry.phase is JobPhase.COMPLETED
 
     def names_taken(self, job: Job) -> str:
-        """A VM of another job that has the name of an instance of `job` ("": none). Only adopted VMs can."""
+        """Return a VM of another job that has the name of an instance of `job` ("": none). Only adopted VMs can."""
         return self.adopted_as(job.app or job.name, INSTANCES_MAX if job.app else job.instances)
 
     def adopted_as(self, workload: str, count: int) -> str:
-        """An adopted VM that has the name of one of so many instances of another workload ("": none)."""
+        """Return an adopted VM that has the name of one of `count` instances of another workload ("": none)."""
         for vm, entry in self.adopted.items():
             name, _, index = vm.rpartition(INSTANCE_SEPARATOR)
             if name == workload != entry.job.name and index.isdigit() and int(index) < count:
@@ -165,7 +166,7 @@ class Cluster:
         return ""
 
     def lacking(self) -> bool:
-        """Whether a web application has fewer instances wanted than it must have."""
+        """Return whether a web application has fewer wanted instances than its minimum."""
         return any(
             self.replicas_wanted(name) < web.sizes(False)[0]
             for name, web in self.web.items()
@@ -177,7 +178,7 @@ class Cluster:
         return entry.running if entry is not None else not environment
 
     def replicas_wanted(self, app: str) -> int:
-        """How many instances of a web application are wanted."""
+        """Return how many instances of a web application are wanted."""
         return sum(entry.phase is JobPhase.RUNNING for entry in self.replicas.get(app, {}).values())
 
     def set_allotments(self, entry: JobEntry, allotments: tuple[Allotment, ...]) -> None:
@@ -195,7 +196,8 @@ class Cluster:
                 node.wanted_mhz += sign * allotment.cpu_mhz
 
     def first_report(self, name: str) -> list[JobEntry]:
-        """A node has told what is on it, or never will; returns the jobs to look at again after the last of them."""
+        """Note that a node has reported its VMs, or never will; after the last of them, return the jobs to check
+        again."""
         if name not in self.nodes_not_reported:
             return []
         self.nodes_not_reported.discard(name)
@@ -277,7 +279,7 @@ class Cluster:
     # --- actions under way ----------------------------------------------------------------------------------------
 
     def begin(self, instance: Instance, flight: InFlight) -> None:
-        """Note an action as under way."""
+        """Note an action as in progress."""
         instance.in_flight = flight
         self.actions[flight.id] = instance
         self.nodes[flight.node].flights[flight.id] = instance

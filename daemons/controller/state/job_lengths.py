@@ -47,7 +47,7 @@ class JobLengths:
         return NO_HISTORY if known is None else known.history
 
     def ended(self, entry: JobEntry) -> tuple[WorkRatioRecord | Deleted, ...]:
-        """Take in a job that was completed; returns what is to be stored."""
+        """Add a completed job; return the records to store."""
         job, group = entry.job, _group(entry)
         if not group or job.app or entry.adopted or entry.phase is not JobPhase.COMPLETED:
             return ()
@@ -90,7 +90,7 @@ class JobLengths:
         return rows, mean_left(columns[0], done_mcycles[rows], *columns[2:])
 
     def _is_other(self, entry: JobEntry) -> bool:
-        """Whether a job does not go by what it declared; O(instances)."""
+        """Return whether a job's work does not follow its declaration; O(instances)."""
         job = entry.job
         if entry.over or entry.adopted or job.app or job.work_mcycles <= 0.0:
             return False

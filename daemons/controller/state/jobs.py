@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass, field
 
 from daemons.controller.state.kept import kept_in, record_of
-from daemons.values.records.cluster import DECLARED, HandsOff, InstanceRecord, JobRecord
+from daemons.values.records.cluster import DECLARED, InstanceRecord, JobRecord, ReconciliationPause
 from shared.values.actions import ActionKind
 from shared.values.jobs import Allotment, Job, JobPhase
 from shared.values.vms import VmState
@@ -42,17 +42,17 @@ class Failure:
 
 @dataclass(slots=True, eq=False)
 class Instance:
-    """One VM of a job. `copies`: nodes whose last word lists the VM in any state.
+    """One VM of a job. `copies`: nodes whose last message lists the VM in any state.
 
-    `sought`: a store said that it was brought to life but not where it is, so that its image lies on a node that has
-    not spoken yet, or it is lost. `left`, `address*`, `disks`: see InstanceRecord. `awaited`: nodes whose word on it is
-    awaited since `missed_s`, when it was not where it was any more, and nobody said why.
+    `sought`: the store says that it was started but not where it is; its image is on a node that has not reported yet,
+    or it is lost. `left`, `address*`, `disks`: see InstanceRecord. `awaited`: nodes whose reports are awaited since
+    `missed_s`, when it disappeared from its node without an explanation.
 
-    `places`: where it may be seen by our own doing; `home`: where it was seen last. `beat`, `weighed`: its state and
-    MHz as they were seen last, or as our last order left them (None: what is seen next will be right). `said`: what was
-    told of its last move that we had not ordered; `by_other`: it was brought to life by somebody else. `failed`: what
-    failed last, as far as this controller knows. `shunned`: nodes that a migration to has failed, each until when
-    decisions look for another.
+    `places`: where this controller's orders may make it appear; `home`: where it was seen last. `beat`, `weighed`: its
+    state and MHz as seen last, or as the last order left them (None: the next observation is taken as correct). `said`:
+    the detail of its last move that was not ordered; `by_other`: it was started externally. `failed`: the last failure
+    that this controller knows of. `shunned`: nodes to which a migration has failed, each with the time until which
+    decisions avoid it.
     """
 
     vm: str
@@ -103,10 +103,10 @@ class JobEntry:
     """A job's desired state and life, or those of one instance of a web application.
 
     `revision` counts every change that a decision in the making cannot know. `held`, `adopted`, `profile`,
-    `measured_*`, `awaits`, `ran_*`, `runs_since_s`, `hands_off` and `definition*`: see JobRecord. `reweights`: how many
-    weights that others have set were put right since `reweighted_s`. `reading`: when it was last looked how fast it
-    is, and its work done then. `crashed`: the last attempt that a guest ended by crashing; `crashes`: how many have in
-    a row, each soon after its start.
+    `measured_*`, `awaits`, `ran_*`, `runs_since_s`, `reconciliation_paused` and `definition*`: see JobRecord.
+    `reweights`: how many weights that others have set were put right since `reweighted_s`. `reading`: when it was last
+    looked how fast it is, and its work done then. `crashed`: the last attempt that a guest ended by crashing;
+    `crashes`: how many have in a row, each soon after its start.
     """
 
     job: Job
@@ -142,15 +142,15 @@ class JobEntry:
     user: str = ""
     crashed: int = 0
     crashes: int = 0
-    hands_off: HandsOff | None = None
+    reconciliation_paused: ReconciliationPause | None = None
     definition: tuple[str, ...] = ()
     definition_digest: str = ""
     reweights: int = 0
     reweighted_s: float = -math.inf
 
     def left_alone(self, now_s: float) -> bool:
-        """Whether nothing is to be done to it after what somebody else did."""
-        return self.hands_off is not None and now_s < self.hands_off.until_s
+        """Return whether reconciliation of the job is paused after an external change."""
+        return self.reconciliation_paused is not None and now_s < self.reconciliation_paused.until_s
 
     @property
     def over(self) -> bool:
@@ -164,7 +164,7 @@ class JobEntry:
 
     @classmethod
     def of(cls, record: JobRecord, now_s: float) -> JobEntry:
-        """Return the job as a store knew it, whose instances are not there yet; its times begin anew."""
+        """Return the job from its stored record, without its instances; its times restart."""
         runs = record.phase is JobPhase.RUNNING and not record.released
         return cls(**kept_in(record, "instances"), begun_s=now_s if runs else None, wanted_s=now_s, progress_s=now_s)
 
@@ -175,5 +175,5 @@ class JobEntry:
 
     @property
     def clear(self) -> bool:
-        """No VM or image of it is or may be anywhere, and nothing is under way."""
+        """Return whether no VM or image of it is or may be anywhere, and no operation is in progress."""
         return not any(i.may_run_on or i.copies or i.in_flight for i in self.instances)

@@ -1,4 +1,4 @@
-"""What was asked of a web application of late, in requests: the load to plan for is told from it."""
+"""The recent demand of a web application, in requests, from which the load to plan for is derived."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class _Window:
     offered: Mapping[str, int]
 
     def load_mhz(self, works: Mapping[str, float]) -> float:
-        """CPU that they take, with the work of a request of each flow in Mcycles."""
+        """Return the CPU in MHz that the requests take, with the work of a request of each flow in Mcycles."""
         return sum(count * works.get(flow, 0.0) for flow, count in self.offered.items()) / self.seconds
 
 
@@ -58,7 +58,7 @@ class LoadHistory:
             self.recent.popleft()
 
     def _is_old(self) -> bool:
-        """Whether the oldest of the recent samples need not be looked at."""
+        """Return whether the oldest of the recent samples can be skipped."""
         rest = [*self.recent][1:]
         seconds = sum(one.seconds for one in rest)
         requests = sum(sum(one.offered.values()) for one in rest)
@@ -72,8 +72,8 @@ class LoadHistory:
     def plan(
         self, app: str, works: Mapping[str, float], planning: WebPlanning, quantile: float | None = None
     ) -> LoadPlan:
-        """Return the load of `app` that a decision is to plan for: see `models.load_forecast`; what waits is to be
-        worked off beside it, and instances can use a part of their CPU only. quantile: not that of the planning."""
+        """Return the load of `app` that a decision plans for, see `models.load_forecast`. Waiting requests are worked
+        off in addition, and instances can use only part of their CPU. quantile: replaces that of the planning."""
         if not len(self.at_s):
             return LoadPlan(0.0, 0.0)
         forecast = self._forecast(works, planning)
@@ -96,12 +96,12 @@ class LoadHistory:
 
 @dataclass(frozen=True, slots=True)
 class LoadPlan:
-    """CPU in MHz that instances need: for the load to plan for, and for the one that is to be expected."""
+    """The CPU in MHz that instances need: for the load to plan for, and for the expected load."""
 
     planned_mhz: float
     expected_mhz: float
 
 
 def _longer(column: Floats) -> Floats:
-    """The last values, and 0 for a point that begins."""
+    """Return the last values, and 0 for a new point."""
     return np.append(column[1 - POINTS_MAX :], 0.0)

@@ -25,7 +25,8 @@ NAMES_SHOWN = 10
 
 
 def no_template(name: str, cluster: Cluster) -> str:
-    """Why no node could make a VM from a template ("": one could, or a node has not told yet what it has)."""
+    """Return why no node could make a VM from a template ("": one could, or a node has not reported its templates
+    yet)."""
     there = [None if node.inventory is None else node.inventory.templates for node in cluster.nodes.values()]
     known = {each for names in there for each in names or ()}
     if not there or None in there or name in known:
@@ -35,7 +36,7 @@ def no_template(name: str, cluster: Cluster) -> str:
 
 
 def needs_of(cluster: Cluster, instance: Instance) -> Texts:
-    """What its VM, as it runs, needs of a node that it is migrated to (empty: nothing that is known)."""
+    """Return what its running VM needs of a node that it is migrated to (empty: no known needs)."""
     for name in sorted(instance.may_run_on):
         status = cluster.nodes[name].vms.get(instance.vm)
         if status is not None and status.migration_needs:
@@ -44,7 +45,7 @@ def needs_of(cluster: Cluster, instance: Instance) -> Texts:
 
 
 def lacking_on(cluster: Cluster, instance: Instance, name: str) -> Texts:
-    """What the node lacks for a live migration of the VM to it (empty: nothing that is known)."""
+    """Return what the node lacks for a live migration of the VM to it (empty: nothing known)."""
     node = cluster.nodes.get(name)
     if node is None or node.inventory is None or not node.inventory.migration_has:
         return ()
@@ -52,7 +53,7 @@ def lacking_on(cluster: Cluster, instance: Instance, name: str) -> Texts:
 
 
 def misfit(cluster: Cluster, entry: JobEntry, change: Change) -> str:
-    """Why a change would migrate a VM to a node that cannot take it alive ("": it would not)."""
+    """Return why a change would migrate a VM to a node that cannot take it live ("": it would not)."""
     if change.kind is not ChangeKind.MIGRATE or len(change.allotments) != len(entry.allotments):
         return ""
     for instance, before, after in zip(entry.instances, entry.allotments, change.allotments, strict=True):
@@ -65,8 +66,8 @@ def misfit(cluster: Cluster, entry: JobEntry, change: Change) -> str:
 def migration_columns(
     cluster: Cluster, nodes: Sequence[NodeEntry], jobs: Sequence[JobEntry], now_s: float
 ) -> MigrationColumns | None:
-    """Where the running jobs may be migrated to, also for what failed of late; None where all may go anywhere.
-    O(instances + nodes x needs that differ)."""
+    """Return where the running jobs may be migrated to, with recent failures taken into account; None where all may go
+    anywhere. O(instances + nodes x needs that differ)."""
     has = [() if node.inventory is None else node.inventory.migration_has for node in nodes]
     if not any(has) and not any(one.shunned for entry in jobs for one in entry.instances):
         return None
@@ -84,7 +85,7 @@ def migration_columns(
 
 
 def _shunned(entry: JobEntry, now_s: float) -> set[str]:
-    """Where a migration of it has failed of late."""
+    """Return the nodes to which a migration of it has failed lately."""
     return {name for one in entry.instances for name, until_s in one.shunned.items() if now_s < until_s}
 
 
@@ -99,7 +100,8 @@ class _Sets:
         self.fits: list[Bools] = []
 
     def of(self, needs: frozenset[Texts], homes: Sequence[int], shunned: Sequence[int] = ()) -> int:
-        """Which set has the nodes with all of it that are not shunned, and the homes (-1: that of all nodes)."""
+        """Return the index of the set of nodes that have all of it and are not shunned, plus the homes (-1: the set of
+        all nodes)."""
         if needs not in self._able:
             mask = np.ones(len(self._has), dtype=np.bool_)
             for one in needs:
@@ -127,7 +129,7 @@ class _Sets:
 
 
 def _able(has: Sequence[Texts], needs: Texts) -> Bools:
-    """Which nodes have all of it; nodes that are alike are looked at once."""
+    """Return which nodes have all of it; equal nodes are checked once."""
     known: dict[Texts, bool] = {}
     for one in has:
         if one not in known:

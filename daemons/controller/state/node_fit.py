@@ -7,13 +7,13 @@ from shared.values.nodes import Node
 
 
 def could_hold(job: Job, node: Node, vm_overhead_mib: float) -> bool:
-    """Whether a node, if it were empty, could hold an instance of a job."""
+    """Return whether a node, if it were empty, could hold an instance of a job."""
     return (
         node.usable_mib >= job.memory_mib + vm_overhead_mib
-        and set(job.needs) <= set(node.labels)
+        and set(job.required_labels) <= set(node.labels)
         and job.speed_on_mhz(node) >= job.min_mhz
-        and (not job.rules.pin or node.name in job.rules.pin)
-        and node.name not in job.rules.forbid
+        and (not job.rules.node_affinity or node.name in job.rules.node_affinity)
+        and node.name not in job.rules.node_anti_affinity
     )
 
 
@@ -21,21 +21,22 @@ def why_none(job: Job, nodes: list[Node], vm_overhead_mib: float) -> str:
     """Says what no node has."""
     memory_mib = job.memory_mib + vm_overhead_mib
     largest_mib, fastest_mhz = max(node.usable_mib for node in nodes), max(job.speed_on_mhz(n) for n in nodes)
-    pinned = f", to be on one of {sorted(job.rules.pin)}" if job.rules.pin else ""
+    pinned = f", to be on one of {sorted(job.rules.node_affinity)}" if job.rules.node_affinity else ""
+    labels = sorted(set(job.required_labels))
     return (
-        f"an instance needs {memory_mib:g} MiB, {job.min_mhz:g} MHz and labels {sorted(set(job.needs))}{pinned}; "
+        f"an instance needs {memory_mib:g} MiB, {job.min_mhz:g} MHz and labels {labels}{pinned}; "
         f"none of {len(nodes)} nodes has it all (most memory {largest_mib} MiB, most speed {fastest_mhz:g} MHz)"
     )
 
 
 def fits_nowhere(job: Job, nodes: list[Node], vm_overhead_mib: float) -> str:
-    """Why no node of the cluster could ever hold an instance, or all that must be separate ("": they fit, or no node
-    is known yet)."""
+    """Return why no node of the cluster could ever hold an instance, or all that must be spread ("": they fit, or no
+    node is known yet)."""
     if not nodes:
         return ""
     able = [node for node in nodes if could_hold(job, node, vm_overhead_mib)]
     if not able:
         return why_none(job, nodes, vm_overhead_mib)
-    if job.separate and job.instances > len(able):
+    if job.spread and job.instances > len(able):
         return f"{job.instances} instances must be separate, but only {len(able)} nodes could hold one"
     return ""

@@ -18,21 +18,21 @@ EVENTS_ABOVE_MAX = 4096  # guest events of a node that are kept above a gap
 
 @dataclass(slots=True, eq=False)
 class NodeEntry:
-    """What is known and wanted of a node. `vms` is its last word, corrected by later results and events; `last` is its
-    last report of this boot, `before` an earlier one that its use of CPU is told from. `back_s`: when it reported
-    although it was taken for off. `trouble`: when its agent last said that it cannot read the hypervisor, and what that
-    says; None since the last report.
+    """The known and desired state of a node. `vms`: its last reported VMs, corrected by later results and events;
+    `last`: its last report of this boot; `before`: an earlier one from which its CPU usage is computed. `back_s`: when
+    it reported although it was considered off. `trouble`: when its agent last reported that it cannot read the
+    hypervisor, and the detail; None since the last report.
 
-    `wanted`: in service by the last decision that was carried out; `held`: an operator keeps it out. `service` is how
-    far it is, since `since_s`; `detail` says why it failed. `sleeping`: it was asked to go to sleep, and may be asleep.
-    `linked`: whoever else schedules on it may use it. `woken_s`: when it was last seen to wake (0: never). `changes`
-    counts what a decision in the making cannot know of it. `cpu_sum`: its load (0..1), summed over
-    so many reports since its energy was last counted. `watch`: the number of the list of instances to watch that it was
-    sent last (0: none by this leader).
+    `wanted`: in service by the last decision that was carried out; `held`: an operator holds it back. `service`: its
+    state, since `since_s`; `detail`: why it failed. `sleeping`: it was asked to go to sleep, and may be asleep.
+    `linked`: other schedulers may use it. `woken_s`: its last observed wake (0: never). `changes` counts changes that a
+    decision in progress cannot know of. `cpu_sum`: its load (0..1), summed over `cpu_readings` reports since its energy
+    was last counted. `watch`: the number of the last list of watched instances that was sent to it (0: none by this
+    leader).
 
-    `environment`: whose workloads may run on it ("": those of no environment); `given`: which environment is to have
-    it; `handover`: how far it is from the one to the other; `setup_request`: the setup that its agent was asked for
-    last.
+    `environment`: the environment whose workloads may run on it ("": those of no environment); `given`: the environment
+    to which it is assigned; `handover`: the state of its reassignment; `setup_request`: the last provisioning step sent
+    to its agent.
     """
 
     name: str
@@ -56,7 +56,7 @@ class NodeEntry:
     skewed: bool = False
     term_ahead: int = 0
     vms: dict[str, VmStatus] = field(default_factory=dict)
-    under_way: dict[str, UnderWay] = field(default_factory=dict)
+    in_progress: dict[str, UnderWay] = field(default_factory=dict)
     claimed: dict[str, Instance] = field(default_factory=dict)
     flights: dict[str, Instance] = field(default_factory=dict)
     unmanaged_mib: float = 0.0
@@ -88,7 +88,7 @@ class NodeEntry:
 
     @property
     def asleep(self) -> bool:
-        """Silent by our will: asleep, on the way there or not back yet. It holds no VM."""
+        """Return whether the node is unreachable on purpose: asleep, falling asleep or waking. It holds no VM."""
         return self.sleeping or self.service in (NodeService.OFF, NodeService.WAKING)
 
     @property
@@ -107,15 +107,16 @@ class NodeEntry:
         return self.handover is Handover.SETTLED and self.given == self.environment
 
     def takes_event(self, number: int) -> bool:
-        """Whether a guest event is new, and not one too many above a gap: an honest agent's next report closes it."""
+        """Return whether a guest event is new, and not one too many above a gap. An honest agent's next report closes
+        the gap."""
         if number <= self.events_seen or number in self.events_above:
             return False
         return len(self.events_above) < EVENTS_ABOVE_MAX or number == self.events_seen + 1
 
     def skip_events(self, first: int) -> bool:
-        """An agent tells all guest events that were not said to be stored, the lowest of them `first`: an earlier
-        leader has stored those before it, though this store, restored from a backup, does not know. Whether that is
-        news."""
+        """Skip events that an earlier leader has stored although this store, restored from a backup, does not have
+        them. An agent repeats all guest events whose storage was not confirmed, the lowest of them `first`. Return
+        whether anything was skipped."""
         if first <= self.events_seen + 1:
             return False
         self.events_seen = first - 1
@@ -146,5 +147,5 @@ class NodeEntry:
         return float(sum(status.memory_mib for status in frozen if status.state is VmState.SUSPENDED))
 
     def room_mhz(self) -> float:
-        """CPU that no VM has been allotted."""
+        """Return the CPU that is allotted to no VM, in MHz."""
         return (self.inventory.cpu_mhz if self.inventory else 0.0) - self.committed_mhz

@@ -37,7 +37,7 @@ class OperationTimes:
         self._measured[record.kind], self._costs = record.measured, None
 
     def sent(self, action: Action, memory_mib: float, now_s: float) -> None:
-        """An order leaves, maybe for the second time."""
+        """Note that an order was sent, possibly for the second time."""
         if action.kind not in COSTLY or (
             action.kind is ActionKind.RESUME and action.from_node not in ("", action.node)
         ):
@@ -47,7 +47,7 @@ class OperationTimes:
             del self._sent[next(iter(self._sent))]
 
     def answered(self, result: Result, now_s: float) -> tuple[OperationRecord, ...]:
-        """An order was answered; returns what is to be stored."""
+        """Handle the answer to an order; return the records to store."""
         sent = self._sent.pop(result.action, None)
         if sent is None or result.outcome is not Outcome.OK:
             return ()

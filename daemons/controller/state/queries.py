@@ -14,17 +14,18 @@ from shared.values.vms import LIVE_STATES, VmState, VmStatus
 
 
 def is_stale(instance: Instance, status: VmStatus) -> bool:
-    """Whether what a node has saved of a VM lies beside disks that the VM has run without since: it is of no use."""
+    """Return whether a node's saved image of a VM is beside disks that the VM has since run without, and is therefore
+    useless."""
     return status.state is VmState.SUSPENDED and 0 < status.disks < instance.disks
 
 
 def is_busy(cluster: Cluster, instance: Instance) -> bool:
-    """An operation on the VM is under way, by our order or an older leader's."""
+    """Return whether an operation on the VM is in progress, ordered by this leader or an older one."""
     if instance.in_flight is not None:
         return True
     for name in (*instance.copies, *instance.may_run_on):
         node = cluster.nodes[name]
-        if instance.vm in node.under_way:
+        if instance.vm in node.in_progress:
             return True
         status = node.vms.get(instance.vm)
         if status is not None and status.busy:
@@ -33,8 +34,8 @@ def is_busy(cluster: Cluster, instance: Instance) -> bool:
 
 
 def is_unknown(cluster: Cluster, instance: Instance) -> bool:
-    """The VM may be on a node of which nothing is known, or whose word on it has not come yet; or it has left with
-    nobody knowing where to."""
+    """Return whether the VM may be on a node whose state is unknown or whose report on it is awaited, or has left for
+    an unknown place."""
     if (instance.sought and cluster.nodes_not_reported) or instance.left or instance.awaited:
         return True
     for name in instance.may_run_on:
@@ -48,13 +49,13 @@ def _copies(cluster: Cluster, instance: Instance) -> list[tuple[NodeEntry, VmSta
 
 
 def newest_copy(cluster: Cluster, instance: Instance) -> tuple[NodeEntry, VmStatus] | None:
-    """The newest VM or image of an instance and its node, None when there is none."""
+    """Return the newest VM or image of an instance and its node, None when there is none."""
     copies = _copies(cluster, instance)
     return max(copies, key=lambda copy: (copy[1].generation, copy[1].state in LIVE_STATES), default=None)
 
 
 def failure_view(instance: Instance) -> Row | None:
-    """What failed last on an instance, None: nothing that this controller has heard of."""
+    """Return the last failure on an instance, None: none that this controller knows of."""
     failed = instance.failed
     if failed is None:
         return None
@@ -63,7 +64,7 @@ def failure_view(instance: Instance) -> Row | None:
 
 
 def lost_mcycles_of(entry: JobEntry) -> float:
-    """Mcycles that are done and would be done again if the job began anew now."""
+    """Return the Mcycles of work that would be lost if the job restarted now."""
     step = entry.job.checkpoint_mcycles
     saved = math.floor(entry.done_mcycles / step) * step if step > 0 else 0.0
     return math.fsum(max(instance.done_mcycles - saved, 0.0) for instance in entry.instances)

@@ -14,8 +14,8 @@ POOLED = ""  # the environment of nodes that are nobody's
 
 
 def tenant_pool(cluster: Cluster, environment: str) -> str | None:
-    """The environment on whose nodes workloads of `environment` ("": of none) may run: its own, or `POOLED` where its
-    units are VMs. None: it is not running, and nothing of it may be started anywhere."""
+    """Return the environment on whose nodes workloads of `environment` ("": of none) may run: its own, or `POOLED`
+    where its units are VMs. None: it is not running, and nothing of it may be started anywhere."""
     if not environment:
         return POOLED
     entry = cluster.environments.get(environment)
@@ -25,7 +25,8 @@ def tenant_pool(cluster: Cluster, environment: str) -> str | None:
 
 
 def admits(cluster: Cluster, node: NodeEntry | None, environment: str) -> bool:
-    """Whether a VM of a workload of `environment` may come to the node now, room and its condition aside."""
+    """Return whether a VM of a workload of `environment` may come to the node now, without regard to capacity and node
+    health."""
     return node is not None and node.in_hand and node.environment == tenant_pool(cluster, environment)
 
 
@@ -52,22 +53,22 @@ class Units:
 
 
 def is_leaving(node: NodeEntry) -> bool:
-    """It is to be emptied, since another is to have it."""
+    """Return whether the node must be evacuated because it is assigned to another environment."""
     return node.handover in HANDED and node.given != node.environment
 
 
 def is_nobodys(node: NodeEntry) -> bool:
-    """It is the provider's own, and stays so."""
+    """Return whether the node belongs to the provider and stays there."""
     return node.in_hand and not node.environment
 
 
 def runs(agreement: Agreement, system: tuple[str, str]) -> bool:
-    """Whether a node with that operating system, its type and version, will do."""
+    """Return whether an agreement accepts a node with that operating system, its type and version."""
     os_type, os_version = system
     return agreement.os_type in ("", os_type) and agreement.os_version in ("", os_version)
 
 
 def nodes_of(agreement: Agreement, cluster: Cluster) -> list[Node]:
-    """What is known of the nodes on which workloads of an environment may run, sooner or later."""
+    """Return the inventories of the nodes on which workloads of an environment may run, now or later."""
     known = (node.inventory for node in cluster.nodes.values())
     return [facts for facts in known if facts is not None and runs(agreement, (facts.os_type, facts.os_version))]

@@ -1,4 +1,4 @@
-"""The life cycle of jobs and replicas: nothing else writes a phase or a revision.
+"""The lifecycle of jobs and replicas: no other module writes a phase or a revision.
 
     waiting --start--> running --complete--> completed
        ^                |   ^
@@ -6,9 +6,9 @@
        +---- stop ------+   |
                         +-suspend, rest, take_back--> suspended
 
-From each of these a job is cancelled, ended or forgotten; an adopted VM is shut off and runs again. `revision` counts
-every change that a decision in the making cannot know. What follows for others (events, what is stored, whether to
-decide anew) is the caller's.
+In each of these phases a job can be cancelled, ended or released; an adopted VM is shut off and runs again. `revision`
+counts every change that a decision in progress cannot know. The caller handles the consequences for others (events,
+what is stored, whether to decide again).
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def rest(cluster: Cluster, entry: JobEntry) -> None:
 
 
 def take_back(cluster: Cluster, entry: JobEntry, to_images: bool) -> None:
-    """Give up an attempt to run it: it goes back to its images, or waits for a start anew."""
+    """Give up an attempt to run the job: it goes back to its images, or waits to restart."""
     _give_up(cluster, entry, to_images)
     outdate(entry)
 
@@ -95,7 +95,7 @@ def complete(cluster: Cluster, entry: JobEntry, now_s: float) -> None:
 
 def cancel(cluster: Cluster, unit_of_work: UnitOfWork, entry: JobEntry, now_s: float) -> None:
     """Stop a job's VMs, discard its images and end it."""
-    hands_on(entry, now_s)
+    reconcile_vm(entry, now_s)
     _end(cluster, entry, JobPhase.CANCELLED, now_s)
     unit_of_work.change(entry)
     unit_of_work.place = True
@@ -109,8 +109,8 @@ def remove(cluster: Cluster, entry: JobEntry, now_s: float) -> None:
 
 
 def forget(cluster: Cluster, entry: JobEntry, now_s: float) -> None:
-    """Let go of a job whose VMs go on without us."""
-    hands_on(entry, now_s)
+    """Release a job whose VMs continue without the controller."""
+    reconcile_vm(entry, now_s)
     entry.released = False
     _end(cluster, entry, JobPhase.FORGOTTEN, now_s)
 
@@ -130,12 +130,13 @@ def adopt(entry: JobEntry, now_s: float) -> None:
 
 
 def shut_off(cluster: Cluster, entry: JobEntry, now_s: float) -> bool:
-    """Note that an adopted VM does not run any more; one that was never taken over is let go. Whether it had been."""
+    """Note that an adopted VM no longer runs; one whose adoption had not completed is released. Return whether it had
+    completed."""
     taken = entry.released or entry.resuming or entry.phase is JobPhase.SUSPENDED
     entry.phase = JobPhase.SHUT_OFF if taken else JobPhase.FORGOTTEN
     entry.released, entry.resuming, entry.begun_s, entry.reading = False, False, None, None
     entry.finished_s = 0.0 if taken else now_s
-    entry.hands_off, entry.wanted_s = None, now_s
+    entry.reconciliation_paused, entry.wanted_s = None, now_s
     reallot(cluster, entry, ())
     return taken
 
@@ -154,16 +155,16 @@ def found_saved(entry: JobEntry) -> None:
     outdate(entry)
 
 
-def started_by_other(cluster: Cluster, entry: JobEntry, allotment: Allotment, now_s: float) -> None:
+def started_externally(cluster: Cluster, entry: JobEntry, allotment: Allotment, now_s: float) -> None:
     """Note that somebody else has started a job of one instance: it runs from now on."""
     entry.phase, entry.released, entry.resuming, entry.begun_s = JobPhase.RUNNING, True, False, None
     entry.wanted_s = entry.progress_s = now_s
     cluster.set_allotments(entry, (allotment,))
 
 
-def hands_on(entry: JobEntry, now_s: float) -> None:
+def reconcile_vm(entry: JobEntry, now_s: float) -> None:
     """End the hold, and forget how often there was one."""
-    if entry.hands_off is not None:
-        if entry.not_before_s <= entry.hands_off.until_s:
+    if entry.reconciliation_paused is not None:
+        if entry.not_before_s <= entry.reconciliation_paused.until_s:
             entry.not_before_s = min(entry.not_before_s, now_s)
-        entry.hands_off, entry.reweights = None, 0
+        entry.reconciliation_paused, entry.reweights = None, 0

@@ -25,15 +25,14 @@ class UnitOfWork:
     """Collects the consequences of inputs.
 
     `term` is the controller's; while not `acting` no order may be issued. `effects` go out at once. `stored` go out
-    when everything dirty now is in the store: orders, replies and acknowledgements. `touched` jobs are to be
-    reconciled, `dirty` ones to be stored. `scrape`: web applications are to be measured from now on.
-    `deploy`: nodes may be able to take another step into service or out of it, or from one environment to the next.
-    `records` are to be stored as they are. `coordinate`: environments whose need of units may have changed. `adjust`:
-    the number of instances of web applications is to be looked at from now on. `readdressed`: web applications with an
-    instance that is to be found under another address. `overloaded`: one misses its goal. `settling`: consequences are
-    to be drawn although no row has changed. `timers`: when each that is set fires. `speaker`: the
-    node whose agent says what is being handled ("": nobody's), which makes at most SAID_MAX things a minute happen;
-    `unsaid`: how many were kept back for that.
+    when everything dirty now is in the store: orders, replies and acknowledgements. `queued` jobs need reconciliation;
+    the entries of the `dirty_*` fields must be stored. `scrape`: measure web applications from now on. `deploy`: nodes
+    may be able to take another step into service, out of it, or between environments. `records` are stored as they are.
+    `coordinate`: environments whose need of units may have changed. `adjust`: review the number of instances of web
+    applications from now on. `readdressed`: web applications with an instance whose address has changed. `overloaded`:
+    one misses its goal. `settling`: draw consequences although no row has changed. `timers`: when each pending timer
+    fires. `speaker`: the node whose agent sent the current message ("": none); it causes at most SAID_MAX events a
+    minute. `unsaid`: how many were suppressed by that limit.
     """
 
     def __init__(self) -> None:
@@ -80,7 +79,7 @@ class UnitOfWork:
             self.start_timer(name, due_s)
 
     def subscribe(self, listener: Callable[[Happened], None]) -> None:
-        """Have a listener told what everybody is told."""
+        """Register a listener for all events."""
         self._listeners.append(listener)
 
     def settle_soon(self) -> None:
@@ -89,7 +88,7 @@ class UnitOfWork:
 
     @property
     def changed(self) -> bool:
-        """Whether anything is to be stored."""
+        """Return whether anything must be stored."""
         return bool(
             self.dirty_jobs
             or self.dirty_nodes
@@ -103,7 +102,7 @@ class UnitOfWork:
 
     @property
     def unsettled(self) -> bool:
-        """Whether consequences are to be drawn at the end of this instant."""
+        """Return whether consequences must be drawn at the end of this instant."""
         if self.queued or self.stored or self.place or self.deploy or self.settling:
             return True
         if self.scrape or self.adjust or self.overloaded:
@@ -128,7 +127,8 @@ class UnitOfWork:
         self.dirty_environments[entry.name] = entry
 
     def emit(self, now_s: float, what: str, subject: str, detail: str = "") -> None:
-        """Tell everyone who listens; of what one agent says of its node and VMs no more than it can honestly have."""
+        """Publish an event and notify all listeners. Events from one agent about its node and VMs are limited to what
+        an honest agent can send."""
         if self.speaker and not self._said.passes(self.speaker, now_s):
             self.unsaid += 1
             return

@@ -39,8 +39,8 @@ class Measured:
 
 @dataclass(frozen=True, slots=True)
 class WorkEstimate:
-    """CPU work of one request in Mcycles as the work profiler estimates it from so many windows; `half_width_frac`:
-    how far off it may be, as a part of it (inf: an average over flows that were not told apart)."""
+    """The CPU work of one request in Mcycles, estimated by the work profiler from this many windows. `half_width_frac`:
+    its uncertainty, as a fraction of it (inf: an average over flows that could not be distinguished)."""
 
     work_mcycles: float
     half_width_frac: float
@@ -68,22 +68,21 @@ class CpuReading:
 
 @dataclass(slots=True, eq=False)
 class WebEntry:
-    """A web application that takes part. Its instances are jobs of their own (`Cluster.replicas`).
+    """A managed web application. Its instances are jobs of their own (`Cluster.replicas`).
 
-    `seq`: of the last report. `asked_s`: since when an answer of its scrape is waited for (None: it is not).
-    `scrape_error`: why the last one failed. `windows`: what the work profiler learns from, made by `work_log`.
+    `seq`: of the last report. `asked_s`: since when a scrape result is awaited (None: none is). `scrape_error`: why the
+    last one failed. `windows`: the input of the work profiler, made by `work_log`.
 
-    `load`: what was asked of it of late. `factors`: by flow, how its response times compare with its model.
-    `given_mhz`: CPU of its instances when it was last measured. `headroom_quantile`: which quantile of the load is
-    planned for (None: that of the settings). `grown`: so many instances are to run until the next cycle, since all
-    that run are used up.
+    `load`: its recent demand. `factors`: by flow, its response times relative to its model. `given_mhz`: the CPU of its
+    instances at the last measurement. `headroom_quantile`: the quantile of the load to plan for (None: that of the
+    settings). `grown`: the number of instances to run until the next cycle, since all running ones are fully used.
 
-    `wanted_instances`: see WebRecord. `modelled`: the last cycle's policy predicted its response time, and has chosen
-    the number `chosen`. `looked_s`, `looked`: when the use of its instances' CPU was last looked at, and their counters
-    then, by VM. `unreachable`: since when its balancer cannot be told of them, and why. `served`: what it serves it by,
-    by its last answer (None: there was none). `passed`: what it has measured of all requests; `pushed_s`: when flows
-    were last measured by somebody else. `wants_room`: it was submitted or changed, and the next decision that leaves it
-    below its minimum is to be followed by one that others give way in.
+    `wanted_instances`: see WebRecord. `modelled`: the last cycle's policy predicted its response time and chose the
+    number `chosen`. `looked_s`, `looked`: when the CPU usage of its instances was last checked, and their counters
+    then, by VM. `unreachable`: since when its balancer cannot be updated, and why. `served`: the backends in use, by
+    the balancer's last answer (None: there was none). `passed`: the balancer's measurements of all requests;
+    `pushed_s`: when another source last measured flows. `wants_room`: it was submitted or changed; if the next decision
+    leaves it below its minimum, a decision that may preempt others follows.
     """
 
     app: WebApp
@@ -131,7 +130,7 @@ class WebEntry:
 
     @property
     def adjusts(self) -> bool:
-        """Whether the use of CPU says, between cycles or always, how many instances there are to be."""
+        """Return whether CPU usage sets the number of instances, between cycles or always."""
         return bool(self.app.environment) or not self.app.flows
 
     def fit(self) -> None:
@@ -144,9 +143,9 @@ class WebEntry:
         self.wanted_instances = min(max(wanted, app.min_instances), app.max_instances)
 
     def sizes(self, at_cycle: bool) -> tuple[int, int]:
-        """The fewest and the most instances that a decision may want. Without a goal they are the same; with one the
-        policy chooses at each cycle, if it knows how, and in between what it has chosen, adjusted, is the least; as is
-        what has run when one was replaced."""
+        """Return the fewest and the most instances that a decision may want. Without a goal they are the same. With a
+        goal the policy chooses at each cycle, if it can. Between cycles the adjusted choice is the minimum, as is the
+        number that ran when one was replaced."""
         app, wanted = self.app, self.wanted_instances
         if wanted is None or (app.flows and at_cycle and self.modelled):
             grown = 0 if at_cycle else self.grown
@@ -167,7 +166,7 @@ class WebEntry:
         self.work_log, self.load = WorkLog(), LoadHistory()
 
     def measured(self, flow: Flow) -> Measured | None:
-        """The flow as last measured; None when it was not.
+        """Return the last measurement of the flow; None when there is none.
 
         A percentile of several samples is taken as the mean of theirs, weighted by the requests answered.
         """
@@ -175,7 +174,7 @@ class WebEntry:
 
     @property
     def traffic(self) -> Measured | None:
-        """All requests to it as last measured, whatever they ask for; None when they were not."""
+        """Return the last measurement of all its requests, over all flows; None when there is none."""
         if self.passed and self.passed[-1].at_s == self.measured_at_s:
             return _recent(self.passed, WHOLE)
         found = [measured for flow in self.app.flows if (measured := self.measured(flow)) is not None]
@@ -183,7 +182,8 @@ class WebEntry:
 
 
 def utility_of(web: WebEntry) -> float | None:
-    """The utility of an application as measured: that of its unhappiest flow; None when nothing was measured."""
+    """Return the utility of an application as measured: that of its flow with the lowest utility; None when nothing was
+    measured."""
     found = _utilities(web, web.samples)
     if not found:
         return None
@@ -197,7 +197,7 @@ def misses_goal(web: WebEntry) -> bool:
 
 
 def _utilities(web: WebEntry, samples: Sequence[Sample]) -> list[float]:
-    """Those of the flows that these samples say something of."""
+    """Return the utilities of the flows that these samples cover."""
     return [
         utility
         for flow in web.app.flows
@@ -209,9 +209,9 @@ def _utilities(web: WebEntry, samples: Sequence[Sample]) -> list[float]:
 def flow_utility(flow: Flow, measured: Measured) -> float | None:
     """Return the utility of a flow as measured, without importance, -9 to 1: (goal - t) / goal for response times.
 
-    For a throughput 1 - goal / served; while all that is asked for is answered it is at least 0, since what could be
-    answered is not seen. None when nothing was asked for. -9 (`UTILITY_UNANSWERED`) when nothing of what was asked for
-    was answered, as if it took `LATE_GOALS` goals, over whatever time that is measured; nothing is worse.
+    For a throughput 1 - goal / served. While all requests are answered it is at least 0, since the possible throughput
+    is unknown. None when there were no requests. -9 (`UTILITY_UNANSWERED`) when no request was answered, as if it took
+    `LATE_GOALS` goals, over any measured time; nothing is lower.
     """
     if flow.throughput_per_s is not None:
         served = measured.served_per_s

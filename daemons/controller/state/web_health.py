@@ -11,8 +11,8 @@ HOUR_S = 3_600.0  # over so long replacements are counted
 
 @dataclass(slots=True, eq=False)
 class Ill:
-    """An instance that its node's agent has found unhealthy: on which node, since when by our clock, and why. `now`:
-    the agent's last word says so too (an agent that has begun anew has not found anything out yet)."""
+    """An instance that its node's agent has found unhealthy: its node, the start by the controller's clock, and the
+    reason. `now`: the agent's last report confirms it (an agent that has restarted has not checked anything yet)."""
 
     node: str
     since_s: float
@@ -34,18 +34,18 @@ class WebHealth:
     why: str = ""
 
     def replaced(self, now_s: float) -> int:
-        """How many were replaced in the hour up to now."""
+        """Return how many were replaced in the hour before now."""
         while self.replaced_s and self.replaced_s[0] <= now_s - HOUR_S:
             self.replaced_s.popleft()
         return len(self.replaced_s)
 
     def drop(self, vm: str) -> None:
-        """Nothing is known of an instance any more."""
+        """Drop all health data of an instance."""
         self.ill.pop(vm, None)
         self.unknown.pop(vm, None)
 
     def alarms(self) -> Iterable[tuple[str, float | None, str]]:
-        """What is not as it should be: code, since when (None: not known), and why."""
+        """Yield the health alarms: code, since when (None: unknown), and why."""
         if self.ill:
             first = min(self.ill.values(), key=lambda ill: ill.since_s)
             told = "; ".join(f"{vm} on {ill.node}: {ill.detail}" for vm, ill in sorted(self.ill.items()))

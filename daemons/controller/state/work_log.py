@@ -1,7 +1,7 @@
-"""What the instances of a web application have worked, put beside the requests that it has answered meanwhile.
+"""The work of a web application's instances, matched with the requests answered meanwhile.
 
-Counters of CPU come with the reports of nodes, requests from whoever measures them: at other times. Work between two
-readings of a counter is taken to be done evenly, and a window is closed once every instance has been heard of since.
+CPU counters come with the reports of nodes, requests from the source that measures them, at other times. Work between
+two readings of a counter is assumed to be evenly spread. A window is closed once every instance has reported since.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class _Counter:
         self.totals.append(self.total)
 
     def until(self, at_s: float) -> float:
-        """Work done until then."""
+        """Return the work done until then."""
         row = bisect_right(self.at_s, at_s)
         if row == 0:
             return self.totals[0]
@@ -52,8 +52,8 @@ class _Counter:
         return self.totals[row - 1] + part * (self.totals[row] - self.totals[row - 1])
 
     def count(self, since_s: float, until_s: float, follows: bool) -> float:
-        """Work done between two times. Where the first is the end of the sample before (`follows`), what its counter
-        told of only after that sample was closed belongs to this one."""
+        """Return the work done between two times. Where the first is the end of the previous sample (`follows`), work
+        that the counter reported only after that sample was closed belongs to this one."""
         begun = self.counted if follows and self.counted is not None else self.until(since_s)
         self.counted = max(begun, self.until(until_s))
         return self.counted - begun

@@ -14,7 +14,7 @@ from shared.values.nodes import NodeCondition, NodeService
 
 
 def alarms(tables: ViewContext, now_s: float) -> list[Row]:
-    """What is not as it should be now."""
+    """Return all current alarms."""
     found = [*_node_alarms(tables, now_s), *_job_alarms(tables, now_s)]
     found += [_alarm(*each) for each in tables.features.alarms(now_s)]
     found += [_alarm(*each) for each in tables.screening.alarms(now_s)]
@@ -36,10 +36,10 @@ def _node_alarms(tables: ViewContext, now_s: float) -> Iterable[Row]:
         if node.asleep or node.service is NodeService.FAILED:
             continue  # nothing is to be heard of it
         if node.condition is NodeCondition.UNKNOWN:
-            said = node_trouble(node, tables.settings.silent_after_s, now_s)
+            said = node_trouble(node, tables.settings.unreachable_after_s, now_s)
             why = f"its agent is connected, but cannot read its hypervisor: {said['text']}; " if said else ""
             vms = f"{len(node.claimed)} VMs are or may be on it"
-            yield _alarm("node-silent", name, silent_since_s(node), why + vms)
+            yield _alarm("node-unreachable", name, silent_since_s(node), why + vms)
         if node.condition is NodeCondition.OFF:
             yield _alarm("node-off", name, node.off_s, "")
         if node.skewed:
@@ -51,8 +51,8 @@ def _node_alarms(tables: ViewContext, now_s: float) -> Iterable[Row]:
 def _job_alarms(tables: ViewContext, now_s: float) -> Iterable[Row]:
     for name, entry in tables.cluster.active.items():
         yield from _missing_alarms(tables, entry, now_s)
-        if entry.hands_off is not None and entry.left_alone(now_s):
-            hold_off, left_s = entry.hands_off, entry.hands_off.until_s - now_s
+        if entry.reconciliation_paused is not None and entry.left_alone(now_s):
+            hold_off, left_s = entry.reconciliation_paused, entry.reconciliation_paused.until_s - now_s
             yield _alarm(
                 hold_off.what, hold_off.vm, hold_off.at_s, f"{hold_off.detail}; left alone for {left_s:.0f} s more"
             )
@@ -70,7 +70,8 @@ def _job_alarms(tables: ViewContext, now_s: float) -> Iterable[Row]:
 
 
 def _adopted_alarm(tables: ViewContext, entry: JobEntry) -> Row:
-    """An adopted VM that does not run: shut off, or lost until it is seen or let go (`trimtab vms forget`)."""
+    """Return the alarm of an adopted VM that does not run: shut off, or lost until it is seen or released (`trimtab vms
+    release`)."""
     (instance,) = entry.instances
     where = last_node(instance) or "no node"
     if is_lost(tables.cluster, instance):
@@ -88,10 +89,10 @@ def _missing_alarms(tables: ViewContext, entry: JobEntry, now_s: float) -> Itera
             yield _alarm("action-overdue", instance.vm, open_action.expires_at_s, detail)
         out_s = now_s - instance.missed_s
         if instance.left and out_s >= tables.settings.arrival_grace_s:
-            yield _alarm("vm-out-of-sight", instance.vm, instance.missed_s or None, instance.left)
-        elif instance.awaited and out_s >= tables.settings.silent_after_s:
+            yield _alarm("vm-missing", instance.vm, instance.missed_s or None, instance.left)
+        elif instance.awaited and out_s >= tables.settings.unreachable_after_s:
             names = ", ".join(sorted(instance.awaited))
-            yield _alarm("vm-out-of-sight", instance.vm, instance.missed_s, f"gone; no word since from {names}")
+            yield _alarm("vm-missing", instance.vm, instance.missed_s, f"gone; no word since from {names}")
 
 
 def _alarm(what: str, subject: str, since_s: float | None, detail: str) -> Row:

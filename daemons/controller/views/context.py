@@ -52,7 +52,7 @@ class ViewContext:
     troubles: dict[str, tuple[float, str]] = field(default_factory=dict)
 
     def note(self, what: str, detail: str, now_s: float) -> None:
-        """The process has trouble with something beside its core, or ("") no longer."""
+        """Note a problem of the process outside its core, or ("") its end."""
         if detail:
             self.troubles[what] = (self.troubles.get(what, (now_s, ""))[0], detail)
         else:

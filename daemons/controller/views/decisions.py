@@ -19,7 +19,7 @@ from shared.protocol.operator_messages import Query
 
 
 def plan(tables: ViewContext, query: Query, _now_s: float) -> Row:
-    """The decision that waits, else the last one, or the one of a number; KeyError when that one is not kept."""
+    """Return the pending decision, else the last one, or the one of a number; KeyError when that one is not kept."""
     deciding = tables.deciding
     record = deciding.pending or deciding.history.last
     if query.subject:
@@ -38,7 +38,7 @@ def plan(tables: ViewContext, query: Query, _now_s: float) -> Row:
 
 
 def plan_history(tables: ViewContext, query: Query, _now_s: float) -> Row:
-    """The decisions that are kept, newest first; those that say something of the workload that the subject names."""
+    """Return the kept decisions, newest first; only those that concern the workload that the subject names, if any."""
     kept = list(tables.deciding.history)
     scores = tables.deciding.scores
     if not query.subject:
@@ -50,7 +50,7 @@ def plan_history(tables: ViewContext, query: Query, _now_s: float) -> Row:
 
 
 def change_view(change: Change) -> Row:
-    """A change, with its reason in words."""
+    """Return a change, with its reason as text."""
     return {
         "workload": change.workload,
         "kind": change.kind.value,
@@ -60,7 +60,7 @@ def change_view(change: Change) -> Row:
 
 
 def refusal_view(refusal: Refusal) -> Row:
-    """A change that is not made, and why."""
+    """Return a change that is not made, and why."""
     return {"workload": refusal.workload, "reason": reason_view(refusal.reason)}
 
 
@@ -69,7 +69,8 @@ def _step(step: Step) -> Row:
 
 
 def _steps(steps: Sequence[Step], progress: Sequence[StepProgress], limit: int) -> list[Row]:
-    """The steps with their numbers, those that each waits for, and how far they are (nothing: nobody follows them)."""
+    """Return the steps with their numbers, those that each waits for, and their progress (absent when they are not
+    followed)."""
     rows: list[Row] = []
     for at, (step, after) in enumerate(zip(steps[:limit], edges(steps[:limit]), strict=True)):
         row = _step(step) | {"id": at, "after": after}
@@ -118,7 +119,7 @@ def _head(record: DecisionRecord) -> Row:
 
 
 def decision_row(record: DecisionRecord) -> Row:
-    """A decision in the list of all."""
+    """Return a decision as a row of the list."""
     counts = provisioning_counts(record.provisioning)
     return _head(record) | {
         "provisioning": counts,
@@ -127,8 +128,8 @@ def decision_row(record: DecisionRecord) -> Row:
 
 
 def named_rows(record: DecisionRecord, name: str) -> list[Row]:
-    """What a decision says of a job, or of each instance of a web application, by name: changed, held (it waits for
-    approval, or nobody approved it), dropped or refused, and why."""
+    """Return what a decision says of a job, or of each instance of a web application, by name: changed, held (it waits
+    for approval, or was not approved), dropped or refused, and why."""
     waits = {change.workload for change in record.held} if record.approved_s is None else set()
     dropped = {refusal.workload for refusal in record.dropped}
     rows = []
@@ -152,7 +153,7 @@ def _is_of(workload: str, name: str) -> bool:
 
 
 def last_change(history: Iterable[DecisionRecord], name: str) -> Row | None:
-    """The newest change to a job that a decision made, of those that are kept, in words too; None: there is none."""
+    """Return the newest change to a job among the kept decisions, also as text; None: there is none."""
     for record in history:
         for row in named_rows(record, name):
             if row["became"] == "changed":
@@ -163,7 +164,7 @@ def last_change(history: Iterable[DecisionRecord], name: str) -> Row | None:
 
 
 def decision_view(record: DecisionRecord, limit: int, progress: Sequence[StepProgress] = ()) -> Row:
-    """A decision with everything in it, at most `limit` rows of each list. progress: of each step of its plan."""
+    """Return a decision in full detail, at most `limit` rows of each list. progress: of each step of its plan."""
     lists = {
         key: [_SHOWN[key](item) for item in items[:limit]] for key, items in _lists(record).items() if key in _SHOWN
     }
@@ -183,7 +184,7 @@ _SHOWN: dict[str, Callable[[Any], Row]] = {
 
 
 def provisioning_view(provisioned: Provisioned | None, limit: int) -> Row | None:
-    """What a decision says of nodes, with at most `limit` names in each list."""
+    """Return what a decision says of nodes, with at most `limit` names in each list."""
     if provisioned is None:
         return None
     return {
@@ -201,7 +202,7 @@ def provisioning_view(provisioned: Provisioned | None, limit: int) -> Row | None
 
 
 def provisioning_counts(provisioned: Provisioned | None) -> Row | None:
-    """The same in a few numbers."""
+    """Return the same in a few numbers."""
     if provisioned is None:
         return None
     return {

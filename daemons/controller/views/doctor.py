@@ -58,14 +58,14 @@ def _window_settings(window: WindowSettings) -> Row:
 
 
 def _listed(value: Any) -> Any:
-    """With lists in the place of tuples, at every depth."""
+    """Return the value with lists in place of tuples, at every depth."""
     if isinstance(value, dict):
         return {key: _listed(each) for key, each in value.items()}
     return [_listed(each) for each in value] if isinstance(value, list | tuple) else value
 
 
 def _notify(settings: NotifySettings) -> dict[str, Any]:
-    """What is configured, as plain data; of channels no more than their kinds."""
+    """Return the notification settings as plain data; of channels only their kinds."""
     rules = [
         asdict(rule) | {name: [*getattr(rule, name)] for name in ("events", "channels", "subjects")}
         for rule in settings.rules
@@ -74,7 +74,7 @@ def _notify(settings: NotifySettings) -> dict[str, Any]:
 
 
 def settings_view(settings: ControllerSettings) -> Row:
-    """Every setting by name, as plain data; null for what is switched off."""
+    """Return every setting by name, as plain data; null for what is switched off."""
     plain = {key: None if value == math.inf else value for key, value in asdict(settings).items()}
     plain["automation"] = settings.automation.value
     for role in ("placement", "provisioning"):

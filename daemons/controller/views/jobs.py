@@ -26,13 +26,13 @@ NOT_OVER = "not-over"  # of jobs: every phase but those of jobs that are over
 
 
 def all_jobs(cluster: Cluster) -> Iterable[JobEntry]:
-    """Every job; an instance of a web application is none."""
+    """Return every job, without instances of web applications."""
     return (entry for entry in cluster.jobs.values() if not entry.job.app)
 
 
 def jobs(tables: ViewContext, query: Query, now_s: float) -> Row:
-    """All jobs, those that are not over or those in the phase that the subject names; ValueError when it names none, or
-    no page begins at `after`."""
+    """Return all jobs, those that are not over or those in the phase that the subject names; ValueError when it names
+    none, or no page begins at `after`."""
     found = _chosen(tables.cluster, query.subject)
     after = int(query.after or -1)
     left = nsmallest(query.limit + 1, (each for each in found if _place(each) > after), key=_place)
@@ -46,13 +46,13 @@ def jobs(tables: ViewContext, query: Query, now_s: float) -> Row:
 
 
 def _place(entry: JobEntry) -> int:
-    """Where a job is in the list: those that are over last, the newest first. A job that ends while somebody turns the
-    pages moves on, so it may be seen twice, but none is missed."""
+    """Return the place of a job in the list: those that are over come last, the newest first. A job that ends between
+    two pages moves down: it may appear twice, but none is missed."""
     return OVER_FROM - entry.order if entry.over else entry.order
 
 
 def _chosen(cluster: Cluster, subject: str) -> list[JobEntry]:
-    """The jobs that a subject is about. Those that are over may be ten times as many as the others."""
+    """Return the jobs that a subject selects. Those that are over may be ten times as many as the others."""
     if subject == NOT_OVER:
         return [entry for entry in cluster.active.values() if not (entry.over or entry.job.app)]
     phase = JobPhase(subject) if subject else None
@@ -60,7 +60,7 @@ def _chosen(cluster: Cluster, subject: str) -> list[JobEntry]:
 
 
 def job(tables: ViewContext, query: Query, now_s: float) -> Row:
-    """One job. KeyError when there is none of the name."""
+    """Return one job. KeyError when there is none of the name."""
     entry = tables.cluster.jobs[query.subject]
     predicted = predicted_utilities(tables.deciding.history)
     estimates = tables.cluster.lengths.left([entry])
@@ -70,7 +70,8 @@ def job(tables: ViewContext, query: Query, now_s: float) -> Row:
 
 
 def definition(tables: ViewContext, query: Query, _now_s: float) -> Row:
-    """The definition of an adopted VM as its node sent it last, in pieces. KeyError when there is no such job."""
+    """Return the definition of an adopted VM as its node sent it last, in pieces. KeyError when there is no such
+    job."""
     entry = tables.cluster.jobs[query.subject]
     pieces = list(entry.definition)
     return {"job": entry.job.name, "vm": entry.adopted, "digest": entry.definition_digest, "definition": pieces}
@@ -102,8 +103,8 @@ def job_row(
     predicted: Mapping[str, float],
     left: LeftWork | None,
 ) -> Row:
-    """A job in the list of all; `refusal`: the last one that named it; predicted: utilities by workload; left: what
-    is left of it (None: it goes by what it declared)."""
+    """Return a job as a row of the list. `refusal`: the last one that named it; predicted: utilities by workload; left:
+    its estimated remaining work (None: its declared work counts)."""
     job, end_s, early_s, late_s = entry.job, predicted_end_s(entry), None, None
     work_mcycles = job.work_mcycles
     if left is not None:
@@ -141,7 +142,7 @@ def job_row(
         "profile": entry.profile,
         "stalled": entry.stalled and not entry.over,
         "blocked": blocked,
-        "hands_off": hands_off_view(entry, now_s),
+        "reconciliation_paused": reconciliation_paused_view(entry, now_s),
         "back_off_until_s": not_before_s if not entry.over and not_before_s > now_s else None,
         "waits_for": None if entry.over else refusal,
     }
@@ -155,18 +156,25 @@ def _progress_pct(done_mcycles: float, work_mcycles: float, left: LeftWork | Non
     return min(100.0, 100.0 * done_mcycles / work_mcycles)
 
 
-def hands_off_view(entry: JobEntry, now_s: float) -> Row | None:
-    """What somebody else has done, while the job is left alone for it; else None."""
-    return asdict(entry.hands_off) if entry.hands_off is not None and entry.left_alone(now_s) else None
+def reconciliation_paused_view(entry: JobEntry, now_s: float) -> Row | None:
+    """Return the external change for which reconciliation of the job is paused; None when it is not paused."""
+    return (
+        asdict(entry.reconciliation_paused)
+        if entry.reconciliation_paused is not None and entry.left_alone(now_s)
+        else None
+    )
 
 
 def job_details(cluster: Cluster, entry: JobEntry) -> Row:
-    """What a single job's view has beyond its row."""
+    """Return the details that a single job's view adds to its row."""
     spec = asdict(entry.job)
     spec["stages"] = [asdict(stage) for stage in entry.job.stages]
-    spec["rules"] |= {"pin": list(entry.job.rules.pin), "forbid": list(entry.job.rules.forbid)}
-    spec |= {key: list(spec[key]) for key in ("needs", "after", "arguments")}
-    spec["loading"] = dict(entry.job.loading.parts)
+    spec["rules"] |= {
+        "node_affinity": list(entry.job.rules.node_affinity),
+        "node_anti_affinity": list(entry.job.rules.node_anti_affinity),
+    }
+    spec |= {key: list(spec[key]) for key in ("required_labels", "depends_on", "arguments")}
+    spec["resource_profile"] = dict(entry.job.resource_profile.parts)
     return {
         "spec": spec,
         "request": entry.request,

@@ -12,7 +12,7 @@ from daemons.controller.state.jobs import Instance
 from daemons.controller.state.nodes import NodeEntry
 from daemons.controller.state.usage import unmanaged_mhz, used_mhz
 from daemons.controller.views.context import ViewContext
-from daemons.controller.views.jobs import hands_off_view
+from daemons.controller.views.jobs import reconciliation_paused_view
 from daemons.values.view_format import Row, age_since
 from shared.protocol.operator_messages import Query
 from shared.values.nodes import NodeCondition, NodeSample, NodeService
@@ -20,7 +20,7 @@ from shared.values.vms import VmStatus
 
 
 def nodes(tables: ViewContext, query: Query, now_s: float) -> Row:
-    """All nodes whose names begin with the subject."""
+    """Return all nodes whose names begin with the subject."""
     found = [node for name, node in sorted(tables.cluster.nodes.items()) if name.startswith(query.subject)]
     left = [node for node in found if node.name > query.after]
     shown = left[: query.limit]
@@ -29,15 +29,15 @@ def nodes(tables: ViewContext, query: Query, now_s: float) -> Row:
 
 
 def node(tables: ViewContext, query: Query, now_s: float) -> Row:
-    """One node. KeyError when there is none of the name."""
+    """Return one node. KeyError when there is none of the name."""
     entry = tables.cluster.nodes[query.subject]
     details = node_details(tables.cluster, tables.features, entry, now_s)
-    trouble = node_trouble(entry, tables.settings.silent_after_s, now_s)
+    trouble = node_trouble(entry, tables.settings.unreachable_after_s, now_s)
     return {"node": details | {"trouble": trouble, "drain_blockers": _drain_blockers(tables, entry)}}
 
 
 def _drain_blockers(tables: ViewContext, node: NodeEntry) -> list[Row]:
-    """Why a node that is being emptied is not empty: each VM that may be on it, and what is known of why it stays."""
+    """Return why a draining node is not empty: each VM that may be on it, and the known reason why it stays."""
     if node.service is not NodeService.DRAINING:
         return []
     reasons = tables.deciding.refusal_rows({instance.job.job.name for instance in node.claimed.values()})
@@ -48,7 +48,7 @@ def _drain_blockers(tables: ViewContext, node: NodeEntry) -> list[Row]:
         name = instance.job.job.name
         text = "{words} ({code})".format_map(reasons[name]) if name in reasons else ""
         if instance.in_flight is not None:
-            text = f"{instance.in_flight.kind.value} is under way"
+            text = f"{instance.in_flight.kind.value} is in progress"
         elif name in held and pending is not None:
             text = f"decision {pending.number} waits for approval"
         rows.append({"vm": vm, "workload": name, "why": text or "it is next"})
@@ -56,7 +56,7 @@ def _drain_blockers(tables: ViewContext, node: NodeEntry) -> list[Row]:
 
 
 def vms(tables: ViewContext, query: Query, now_s: float) -> Row:
-    """All VMs and images, or those of the node that the subject names; KeyError when there is none."""
+    """Return all VMs and images, or those of the node that the subject names; KeyError when there is none."""
     cluster = tables.cluster
     places = [cluster.nodes[query.subject]] if query.subject else [node for _, node in sorted(cluster.nodes.items())]
     found = [(place, vm) for place in places for vm in vms_on(place)]
@@ -69,7 +69,7 @@ def vms(tables: ViewContext, query: Query, now_s: float) -> Row:
 
 
 def node_row(node: NodeEntry, now_s: float) -> Row:
-    """A node in the list of all."""
+    """Return a node as a row of the list."""
     facts = node.inventory
     sample = node.last.sample if node.last is not None else None
     statuses = list(vms_on(node))
@@ -96,7 +96,8 @@ def node_row(node: NodeEntry, now_s: float) -> Row:
 
 
 def service_row(node: NodeEntry) -> Row:
-    """How far a node is, and how far it is to be; which environment has it, and which is to have it."""
+    """Return the actual and the desired scheduling state of a node, its current environment and the one that it is
+    assigned to."""
     return {
         "service": node.service.value,
         "wanted": node.wanted,
@@ -131,7 +132,7 @@ def _memory(node: NodeEntry, sample: NodeSample | None) -> Row:
 
 
 def node_details(cluster: Cluster, features: FeatureSet, node: NodeEntry, now_s: float) -> Row:
-    """A node with all that is known of it."""
+    """Return a node in full detail."""
     facts = node.inventory
     return (
         node_row(node, now_s)
@@ -155,21 +156,21 @@ def node_details(cluster: Cluster, features: FeatureSet, node: NodeEntry, now_s:
     )
 
 
-def node_trouble(node: NodeEntry, silent_after_s: float, now_s: float) -> Row | None:
-    """What a node's agent says in place of reports while it cannot read its hypervisor, None: it reads it, or is silent
-    itself."""
-    if node.trouble is None or now_s >= node.trouble[0] + silent_after_s:
+def node_trouble(node: NodeEntry, unreachable_after_s: float, now_s: float) -> Row | None:
+    """Return what a node's agent reports in place of its normal reports while it cannot read its hypervisor. None: it
+    can, or the node is unreachable."""
+    if node.trouble is None or now_s >= node.trouble[0] + unreachable_after_s:
         return None
     return {"at_s": node.trouble[0], "text": node.trouble[1]}
 
 
 def age_of(node: NodeEntry, now_s: float) -> float | None:
-    """Seconds since the node's last report of this boot, None before the first."""
+    """Return the seconds since the node's last report of this boot, None before the first."""
     return age_since(node.seen_s if node.last is not None else None, now_s)
 
 
 def silent_since_s(node: NodeEntry) -> float | None:
-    """When a node that is not heard of was last heard of, None for one that is, or never was."""
+    """Return when an unreachable node last reported, None for one that is reachable or never reported."""
     return node.seen_s if node.condition is NodeCondition.UNKNOWN and node.last is not None else None
 
 
@@ -187,7 +188,7 @@ def _action(instance: Instance) -> Row:
 
 
 def vms_on(node: NodeEntry) -> Iterable[VmStatus]:
-    """Every VM and image of the node by its last word, by name; none of a node that is off."""
+    """Return every VM and image of the node by its last report, sorted by name; none of a node that is off."""
     if node.condition is NodeCondition.OFF:
         return []
     reported = node.last.vms if node.last is not None else ()
@@ -196,7 +197,7 @@ def vms_on(node: NodeEntry) -> Iterable[VmStatus]:
 
 
 def vm_row(cluster: Cluster, node: NodeEntry, status: VmStatus, now_s: float) -> Row:
-    """A VM or image on a node."""
+    """Return a VM or image on a node."""
     instance = cluster.instances.get(status.vm) if status.managed else None
     return {
         "vm": status.vm,
@@ -216,5 +217,5 @@ def vm_row(cluster: Cluster, node: NodeEntry, status: VmStatus, now_s: float) ->
         "used_mhz": used_mhz(node, status.vm),
         "node_condition": node.condition.value,
         "report_age_s": age_of(node, now_s),
-        "hands_off": hands_off_view(instance.job, now_s) if instance is not None else None,
+        "reconciliation_paused": reconciliation_paused_view(instance.job, now_s) if instance is not None else None,
     }

@@ -1,4 +1,4 @@
-"""Every view of the spine by its name; those of features are beside them. docs/views.md has the keys."""
+"""Every view of the spine by its name; those of features are beside them. docs/reference/views.md has the keys."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from shared.protocol.operator_messages import Query
 
 
 def snapshot(tables: ViewContext, query: Query, now_s: float) -> Row:
-    """What would be decided on now, in pages, or a page of what was saved last; ValueError for a page that is not
-    there, `InvalidValue` for a policy's state that cannot be saved."""
+    """Return the input of a decision now, in pages, or a page of what was saved last; ValueError for a missing page,
+    `InvalidValue` for a policy's state that cannot be saved."""
     if not query.subject:
         tables.pages.put(query.request, lambda: to_bytes(tables.deciding.request(now_s, True)))
         return tables.pages.page(0)

@@ -18,7 +18,7 @@ from shared.values.nodes import NodeCondition, NodeService
 
 
 def status(tables: ViewContext, _query: Query, now_s: float) -> Row:
-    """The whole cluster in a few numbers."""
+    """Return the whole cluster in a few numbers."""
     cluster, deciding, settings = tables.cluster, tables.deciding, tables.settings
     up = [node for node in cluster.nodes.values() if node.condition is NodeCondition.UP]
     listed = [vm.managed for node in up for vm in vms_on(node)]
@@ -37,8 +37,8 @@ def status(tables: ViewContext, _query: Query, now_s: float) -> Row:
         "decide_s": settings.decide_s,
         "decisions": deciding.decisions,
         "next_decision_at_s": deciding.due_s if deciding.enabled and tables.unit_of_work.acting else None,
-        "decision_under_way": deciding.under_way,
-        "dry_run_under_way": tables.dry_running(),
+        "decision_in_progress": deciding.in_progress,
+        "dry_run_in_progress": tables.dry_running(),
         "last_trouble": {"at_s": trouble.at_s, "what": trouble.what, "detail": trouble.detail} if trouble else None,
         "waiting_approval": deciding.pending.number if deciding.pending else None,
         "approvals_needed": settings.approvals,

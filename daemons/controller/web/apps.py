@@ -135,7 +135,8 @@ class WebApps:
     # --- replicas ---------------------------------------------------------------------------------------------------
 
     def _fit_replicas(self, web: WebEntry, now_s: float) -> None:
-        """As many replicas as there may be instances; those in use keep what their VM was made with."""
+        """Keep as many replicas as the maximum of instances; those in use keep the values that their VM was made
+        with."""
         self.untidy.add(web.app.name)
         replicas = self._open_replicas(web.app.name)
         for index in self._free_indices(web.app, web.app.max_instances - len(replicas)):
@@ -149,7 +150,7 @@ class WebApps:
         }
 
     def _free_indices(self, app: WebApp, count: int) -> list[int]:
-        """The first numbers of which no VM is or may be anywhere."""
+        """Return the first numbers for which no VM is or may be anywhere."""
         taken = self.cluster.replicas.get(app.name, {})
         found: list[int] = []
         index = 0
@@ -160,7 +161,7 @@ class WebApps:
         return found
 
     def _add(self, job: Job, web: WebEntry, now_s: float) -> None:
-        """A replica of a name that was used before goes on counting: what is left of an earlier VM stays older."""
+        """Add a replica. One whose name was used before continues its counts: remains of an earlier VM stay older."""
         before = self.cluster.jobs.get(job.name)
         replica = JobEntry(job, web.request, self.deciding.next_submission(), accepted_s=now_s)
         if before is not None:
@@ -235,7 +236,7 @@ class WebApps:
         self.cluster.web[record.app.name] = web
 
     def loaded(self) -> None:
-        """Everything has been taken over."""
+        """Start after all records are read."""
         self.untidy = {*self.cluster.web, *self.cluster.replicas}
         self.unit_of_work.scrape = self.has_counters()
         self.unit_of_work.adjust = any(web.adjusts or web.app.flows for web in self.cluster.web.values())
@@ -243,14 +244,14 @@ class WebApps:
     # --- measured ---------------------------------------------------------------------------------------------------
 
     def report(self, report: WebReport, now_s: float) -> None:
-        """What a balancer measured; what is not newer than the last says nothing."""
+        """Take a balancer's report; one that is not newer than the last is ignored."""
         web = self.cluster.web[report.app]
         if report.seq > web.seq:
             web.seq, web.pushed_s = report.seq, now_s
             self._measured(web, report.flows, now_s)
 
     def scraped(self, answer: Scraped, now_s: float) -> None:
-        """What the counters of an application or of its balancer say, or why they could not be read."""
+        """Take the counters of an application or of its balancer, or the reason why they could not be read."""
         web = self.cluster.web.get(answer.app)
         if web is None or not self._has_counters(web):
             return
@@ -265,11 +266,11 @@ class WebApps:
             self._passed(web, answer.flows, now_s)
 
     def has_counters(self) -> bool:
-        """Whether an application has counters to be read."""
+        """Return whether any application has counters to read."""
         return any(self._has_counters(web) and not web.removed for web in self.cluster.web.values())
 
     def _has_counters(self, web: WebEntry) -> bool:
-        """Whether an application, or the balancer that serves it, has counters."""
+        """Return whether an application, or the balancer that serves it, has counters."""
         return bool(web.app.metrics_url) or (self.settings.balancer.measures and web.app.serving is not None)
 
     def scrapes(self, now_s: float) -> list[Effect]:
@@ -288,8 +289,8 @@ class WebApps:
         return effects
 
     def _passed(self, web: WebEntry, flows: Iterable[FlowSample], now_s: float) -> None:
-        """What a balancer has measured of all requests: that of the only flow, where there is one and nobody else
-        measures it."""
+        """Take a balancer's measurement of all requests. It counts for the only flow, where there is one and no other
+        source measures it."""
         whole = next((one for one in flows if one.flow == WHOLE and _is_possible(one)), None)
         if whole is None:
             return
@@ -331,14 +332,15 @@ class WebApps:
 
 
 def _is_possible(sample: FlowSample) -> bool:
-    """Whether a sample can be of this world: sums of such stay within every bound."""
+    """Return whether a sample is plausible: sums of such samples stay within every limit."""
     counts = (sample.offered, sample.served, sample.rejected, sample.queued)
     times_s = (sample.window_s, sample.mean_s, sample.percentile_s)
     return max(counts) <= COUNT_MAX and max(times_s) <= TIME_MAX_S and sample.window_s >= WINDOW_MIN_S
 
 
 def misfit_of(app: WebApp, cluster: Cluster) -> str:
-    """Why no node could ever hold an instance, or fewer than must run ("": they fit, or no node is known yet)."""
+    """Return why no node could ever hold an instance, or fewer nodes than must run ("": they fit, or no node is known
+    yet)."""
     nodes = [node.inventory for node in cluster.nodes.values() if node.inventory is not None]
     if not nodes:
         return ""

@@ -46,12 +46,12 @@ class Autoscaler:
         self._failed: dict[str, str] = {}  # by application: what was told last of a type that failed
 
     def needed(self) -> bool:
-        """Whether there is an application whose instances are adjusted."""
+        """Return whether any application's instances are adjusted."""
         return any(web.adjusts and not web.removed for web in self.cluster.web.values())
 
     def decided(self, outcome: DecideOutcome | None) -> None:
-        """A cycle has been decided: where the policy predicts response times, as many instances as it wants now are
-        what it has chosen. One that is wanted and has had no place yet stays so, unless the policy stops others."""
+        """Handle a cycle's decision: where the policy predicts response times, its choice is the number of instances
+        that are wanted now. One that is wanted but not placed yet stays wanted, unless the policy stops others."""
         if outcome is None or outcome.skipped or outcome.provisioning is None:
             return
         outlook = outcome.placement.outlook
@@ -104,7 +104,8 @@ class Autoscaler:
             self._want(web, wanted - 1)  # what could not be started yet would be too many by now
 
     def _step(self, web: WebEntry, count: int, use: float, between: tuple[int, int], now_s: float) -> int:
-        """One more, one less or as many as `count`, as the type of its environment says; none where that fails."""
+        """Return the step that the type of its environment chooses: one more than `count`, one less, or no change; no
+        change if the type fails."""
         view = InstancesView(count, use, self._terms(web.app), *between)
         environment = self.cluster.environments.get(web.app.environment)
         if environment is None:
@@ -144,7 +145,7 @@ class Autoscaler:
         self.unit_of_work.emit(now_s, "web-instance-removed", web.app.name, told)
 
     def _spared(self, replica: JobEntry) -> tuple[int, float, int]:
-        """The instance on the node with the fewest VMs comes first, then the one that was started last."""
+        """Return a sort key: the instance on the node with the fewest VMs first, then the one that was started last."""
         node = self.cluster.nodes.get(replica.allotments[0].node) if replica.allotments else None
         return len(node.claimed) if node is not None else 0, -replica.wanted_s, -replica.order
 
@@ -161,8 +162,8 @@ class Autoscaler:
         return environment.agreement.web if environment is not None else WebTerms(over_s=self.settings.web_adjust_s)
 
     def _between(self, web: WebEntry, replicas: list[JobEntry]) -> tuple[int, int]:
-        """Between how many instances the number is adjusted. The last one is kept where nothing would tell that it is
-        needed again."""
+        """Return the fewest and the most instances for the adjustment. The last one is kept where no measurement would
+        show that it is needed again."""
         app = web.app
         least = app.min_instances if app.min_instances or self._unasked(web) else 1
         if not app.flows or not web.modelled or web.chosen is None:
@@ -186,7 +187,7 @@ class Autoscaler:
 
     @staticmethod
     def _unasked(web: WebEntry) -> bool:
-        """Whether it was measured that nothing is asked of it."""
+        """Return whether measurements show that it receives no requests."""
         found = [web.measured(flow) for flow in web.app.flows] or [web.traffic]
         return all(one is not None and one.offered_per_s == 0.0 and one.queued == 0 for one in found)
 
@@ -210,13 +211,13 @@ class Autoscaler:
         return sum(uses) / len(uses)
 
     def _span(self, before: dict[str, CpuReading], now: dict[str, CpuReading], over_s: float) -> bool:
-        """Whether all have reported for the whole window, but for what lies between two reports."""
+        """Return whether all have reported for the whole window, except for the time between two reports."""
         enough_s = over_s - SPAN_REPORTS * self.settings.report_s
         spans_s = [reading.clock_s - before[vm].clock_s for vm, reading in now.items()]
         return all(span_s > 0.0 and span_s >= enough_s for span_s in spans_s)
 
     def _readings(self, replicas: list[JobEntry], now_s: float) -> dict[str, CpuReading] | None:
-        """The counters of all instances, None unless each of them is running and has just been heard of."""
+        """Return the counters of all instances, None unless each of them is running and has just reported."""
         found = {}
         for replica in replicas:
             node, instance = self._node_of(replica), replica.instances[0]
@@ -232,7 +233,7 @@ class Autoscaler:
         return found
 
     def _node_of(self, replica: JobEntry) -> NodeEntry | None:
-        """The node that is up and is the only one that the instance is or may be on."""
+        """Return the node that is up and is the only one that the instance is or may be on."""
         places = replica.instances[0].may_run_on if replica.instances else ()
         node = self.cluster.nodes.get(next(iter(places))) if len(places) == 1 else None
         up = node is not None and node.condition is NodeCondition.UP and node.inventory is not None
@@ -276,10 +277,11 @@ class _Bin:
 
 
 def units_wanted(environment: str, cluster: Cluster) -> int:
-    """How many units the instances that a web environment's applications are to have need together.
+    """Return how many units the wanted instances of a web environment's applications need together.
 
-    VMs: one each. Nodes: as first-fit packs them by memory and CPU, no two of one application together, onto nodes as
-    the smallest that the environment has (or that there is); 0 without an instance or an environment of that name.
+    VMs: one each. Nodes: as first-fit packs them by memory and CPU, with no two of one application on a node. Each node
+    is sized like the smallest that the environment has (or that exists). 0 without an instance or an environment of
+    that name.
     """
     entry = cluster.environments.get(environment)
     apps = [web for web in cluster.web.values() if web.app.environment == environment and not web.removed]
@@ -297,7 +299,8 @@ def units_wanted(environment: str, cluster: Cluster) -> int:
 
 
 def _unit(environment: str, cluster: Cluster) -> Node:
-    """A node with the memory and CPU of the smallest one of the environment, of all while it has none."""
+    """Return a node with the memory and CPU of the smallest one of the environment, or of all nodes while it has
+    none."""
     known = [node for node in cluster.nodes.values() if node.inventory is not None]
     own = [node for node in known if environment in (node.given, node.environment)] or known
     facts = [node.inventory for node in own if node.inventory is not None]

@@ -22,8 +22,9 @@ STEADY_FRAC = 0.1  # limits that differ by less are not told
 
 
 def table_of(cluster: Cluster, app: str, replicas: Iterable[tuple[JobEntry, str, bool]], previous: Limits) -> Balance:
-    """All that is to be told of an application whose instances are these replicas, each on a node, to be drained or
-    not; `previous`: the limits that were told last. One of which nothing is left has no `serving` any more."""
+    """Return the balancer's complete table for an application whose instances are these replicas, each on a node, to be
+    drained or not; `previous`: the limits that were sent last. An application of which nothing is left has no `serving`
+    any more."""
     replicas = list(replicas)
     web = cluster.web.get(app)
     serving = web.app.serving if web is not None else None
@@ -52,15 +53,15 @@ def note_address(cluster: Cluster, instance: Instance, node: str) -> bool:
 
 
 def _backend(cluster: Cluster, instance: Instance, node: str, drain: bool) -> Backend:
-    """With the address that is remembered of this life of it: a node to which it has just been moved may not know it
-    yet, and a new leader has heard of none."""
+    """Return a backend with the remembered address of its current generation: its new node may not know the address
+    yet, and a new leader has received none."""
     status = status_on(cluster, node, instance.vm)
     life = status.generation if status is not None else instance.generation
     return Backend(instance.vm, node, drain, instance.address if instance.address_generation == life else "")
 
 
 def _weights(replicas: list[JobEntry]) -> list[float]:
-    """CPU of each over that of the largest, in whole steps, at least one; 1 where it is not known."""
+    """Return the CPU of each over that of the largest, in whole steps, at least one; 1 where it is unknown."""
     given = [
         replica.allotments[0].cpu_mhz if replica.allotments else replica.instances[0].cpu_mhz for replica in replicas
     ]
@@ -72,7 +73,7 @@ def _weights(replicas: list[JobEntry]) -> list[float]:
 
 
 def steady(previous: Limits, now: Limits) -> Limits:
-    """The limits as they were told, unless one of them has changed by STEADY_FRAC or more."""
+    """Return the previous limits, unless one of them has changed by STEADY_FRAC or more."""
     same = _is_near(previous.instance_max, now.instance_max) and _is_near(previous.queue_max, now.queue_max)
     return previous if same else now
 
@@ -84,7 +85,7 @@ def _is_near(previous: int | None, now: int | None) -> bool:
 
 
 def _limits(cluster: Cluster, web: WebEntry, serving: Serving, replicas: list[tuple[JobEntry, str]]) -> Limits:
-    """By the performance model, for what the application leaves open."""
+    """Return the limits by the performance model, for what the application does not set."""
     if serving.instance_max is not None and serving.queue_max is not None:
         return overload.UNKNOWN
     cpus = [replica.allotments[0].cpu_mhz for replica, _ in replicas if replica.allotments]
@@ -102,7 +103,7 @@ def _limits(cluster: Cluster, web: WebEntry, serving: Serving, replicas: list[tu
 
 
 def _load_of(web: WebEntry, flow: Flow) -> overload.FlowLoad | None:
-    """The flow as it comes now; None while it is not known what a request needs."""
+    """Return the current load of the flow; None while the work of a request is unknown."""
     now = flow_now(web, flow)
     if now.profile == "unknown":
         return None
@@ -122,7 +123,7 @@ def _load_of(web: WebEntry, flow: Flow) -> overload.FlowLoad | None:
 
 
 def place_of(cluster: Cluster, instance: Instance) -> str:
-    """The node on which an instance runs, as far as anyone knows ("": on none)."""
+    """Return the node on which an instance runs, as far as is known ("": on none)."""
     found = [(name, status_on(cluster, name, instance.vm)) for name in sorted(instance.copies)]
     live = [(name, status.state) for name, status in found if status is not None and status.state in LIVE_STATES]
     runs = [name for name, state in live if state is VmState.RUNNING]
@@ -130,6 +131,6 @@ def place_of(cluster: Cluster, instance: Instance) -> str:
 
 
 def status_on(cluster: Cluster, node: str, vm: str) -> VmStatus | None:
-    """What a node last said of a VM, None: it is not there."""
+    """Return a node's last status of a VM, None: it is not there."""
     entry = cluster.nodes.get(node)
     return entry.vms.get(vm) if entry is not None else None

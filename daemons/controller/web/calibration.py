@@ -49,7 +49,7 @@ def calibrate(cluster: Cluster, web: WebEntry, sample: Sample) -> None:
 
 
 def _response_s(flow: Flow, sample: FlowSample) -> float:
-    """What was measured of that which the goal is about; 0: nothing."""
+    """Return the measured value that the goal refers to; 0: none."""
     if flow.throughput_per_s is not None or sample.queued:
         return 0.0
     return sample.mean_s if flow.mean_s is not None else sample.percentile_s

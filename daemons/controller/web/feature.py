@@ -93,7 +93,7 @@ class WebFeature(Feature):
         self.health.heard(node, report, now_s)
 
     def may_stop(self, job: JobEntry, now_s: float) -> bool:
-        """Return whether an instance is drained, where anyone can tell."""
+        """Return whether an instance is drained, where that can be determined."""
         return self.balancing.may_stop(job, now_s)
 
     # --- the end of an instant --------------------------------------------------------------------------------------
@@ -108,7 +108,7 @@ class WebFeature(Feature):
             self.apps.tidy(now_s)
 
     def commit(self, now_s: float) -> None:
-        """Measure and adjust from now on where that was asked for; tell load balancers and agents what has changed."""
+        """Start measuring and adjusting where that was requested; update load balancers and agents."""
         unit_of_work = self._unit_of_work
         if unit_of_work.scrape:
             unit_of_work.scrape = False
@@ -158,7 +158,7 @@ class WebFeature(Feature):
     def columns(
         self, nodes: Sequence[NodeEntry], jobs: Sequence[JobEntry], now_s: float, at_cycle: bool
     ) -> SnapshotPart:
-        """Tell of applications and their flows, and of what workloads demand of where they run."""
+        """Return the applications with their flows, and the placement constraints of workloads."""
         apps = running_apps(self._cluster)
         return SnapshotPart(
             {
@@ -200,12 +200,12 @@ class WebFeature(Feature):
         metrics.read(self._cluster, scrape)
 
     def _list(self, query: Query, cluster: Cluster, now_s: float) -> Row:
-        """All web applications whose names begin with the subject."""
+        """Return all web applications whose names begin with the subject."""
         found = [web for name, web in sorted(cluster.web.items()) if name.startswith(query.subject)]
         return {"total": len(found), "apps": [app_row(cluster, web, now_s) for web in found[: query.limit]]}
 
     def _show(self, query: Query, cluster: Cluster, now_s: float) -> Row | Refused:
-        """One web application."""
+        """Return one web application."""
         web = cluster.web.get(query.subject)
         if web is None:
             return "unknown-web-app", unknown("web application", query.subject, cluster.web)
@@ -214,7 +214,7 @@ class WebFeature(Feature):
 
 
 def _model_wrong(web: WebEntry, flow: str, value: float) -> str:
-    """What is wrong with the response-time model of a flow."""
+    """Return what is wrong with the response-time model of a flow."""
     form = next((each.model.value for each in web.app.flows if each.name == flow), "")
     bounds = f"{1.0 / BOUND:g} to {BOUND:g} are believed"
     return f"the response times of {flow} are {value:.2f} times what its model ({form}) says; {bounds}"

@@ -40,7 +40,7 @@ class _SentTargets:
 
 
 class HealthChecks:
-    """Tells agents what to watch, and replaces what they find unhealthy."""
+    """Sends agents their health check targets, and replaces instances that they find unhealthy."""
 
     def __init__(
         self, cluster: Cluster, unit_of_work: UnitOfWork, settings: ControllerSettings, deciding: DecisionCycle
@@ -57,7 +57,8 @@ class HealthChecks:
         self._open: set[str] = set()  # applications with unhealthy instances, or one that is being replaced
 
     def loaded(self) -> None:
-        """A new leader has told nobody what to watch; what was being replaced goes on."""
+        """Start after a new leader has read all records: no target list was sent yet, and replacements in progress
+        continue."""
         self._open = {name for name, web in self.cluster.web.items() if web.health.least}
         for replicas in self.cluster.replicas.values():
             self._note(replicas.values())
@@ -65,7 +66,7 @@ class HealthChecks:
     # --- reports ----------------------------------------------------------------------------------------------------
 
     def heard(self, node: NodeEntry, report: Report, now_s: float) -> None:
-        """A report with the health of instances, or of an agent that goes by another list than it was sent."""
+        """Handle a report with the health of instances, or of an agent that uses another list than it was sent."""
         sent = self._sent.setdefault(node.name, _SentTargets())
         late = report.watch != sent.number and now_s > sent.at_s + LATE_REPORTS * self.settings.report_s
         if late or not sent.number:  # without a number: by a list of an earlier leader
@@ -80,7 +81,7 @@ class HealthChecks:
                 self._take(node.name, row, now_s)
 
     def _take(self, node: str, row: Health, now_s: float) -> None:
-        """What an agent says of an instance that it is to watch."""
+        """Take an agent's result for an instance that it checks."""
         app = workload_of(row.vm)[0]
         health = self.cluster.web[app].health
         unknown = row.detail if row.healthy and row.detail.startswith(UNKNOWN_COMMAND) else ""
@@ -154,7 +155,7 @@ class HealthChecks:
         )  # not before it is counted for good
 
     def _is_ill(self, web: WebEntry, replica: JobEntry) -> bool:
-        """Whether an instance may be replaced: its node is heard of, and says so now."""
+        """Return whether an instance may be replaced: its node is reachable and currently reports it as unhealthy."""
         ill = web.health.ill.get(replica.job.name)
         if ill is None or not ill.now or replica.phase is not JobPhase.RUNNING or not replica.released:
             return False
@@ -162,23 +163,23 @@ class HealthChecks:
         return node is not None and node.condition is NodeCondition.UP and node.echoed
 
     def _held(self, web: WebEntry, now_s: float) -> str:
-        """Why no instance of an application may be replaced now ("": one may)."""
+        """Return why no instance of an application may be replaced now ("": one may)."""
         probe, health = web.app.probe, web.health
-        under_way = self._is_under_way(web)
+        in_progress = self._is_in_progress(web)
         if probe is None or probe.replace_max == 0:
             return "none is replaced: replace_max is 0"
         if self.settings.automation is not Automation.AUTO:
             return f"none is replaced: automation is {self.settings.automation.value}"
         if not (self._deciding.enabled and self.unit_of_work.acting):
             return "none is replaced: deciding is paused"
-        if under_way:
+        if in_progress:
             return "another instance is being started or stopped"
         if health.replaced(now_s) >= probe.replace_max:
             return f"replacements used up: {health.replaced(now_s)} in the last hour"
         return ""
 
-    def _is_under_way(self, web: WebEntry) -> bool:
-        """Whether instances come or go, or one that was stopped has not been made good."""
+    def _is_in_progress(self, web: WebEntry) -> bool:
+        """Return whether instances start or stop, or a stopped one has not been replaced yet."""
         replicas = self.cluster.replicas.get(web.app.name, {}).values()
         wanted = [replica for replica in replicas if replica.phase is JobPhase.RUNNING]
         if any(not replica.released for replica in wanted) or any(
@@ -240,7 +241,7 @@ class HealthChecks:
         self._odd.discard(vm)
 
     def _target_of(self, entry: JobEntry) -> tuple[str, Target] | None:
-        """Where an instance runs and how it is watched (None: it is not)."""
+        """Return where an instance runs and how it is checked (None: it is not)."""
         web = self.cluster.web.get(entry.job.app)
         if web is None or web.removed or web.app.probe is None:
             return None

@@ -1,5 +1,5 @@
-"""Which instances of web applications the load balancer is to serve: desired state, told again and again until it
-agrees. An instance is not stopped before it is drained, or has had the time for it."""
+"""Which instances of web applications the load balancer serves: desired state, sent again until it agrees. An instance
+is not stopped before it is drained, or has had the time for it."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ EARLY_FRAC = 0.01  # of a period: a timer that was rounded is not early
 
 @dataclass(slots=True, eq=False)
 class BackendState:
-    """What the balancer knows of one application. `served`: by its last answer (None: since this controller leads there
-    was none). `asked`: what it was told last and has not answered, since `asked_s`. `leaving`: instances that are not
+    """The balancer's knowledge of one application. `served`: by its last answer (None: none since this controller
+    became leader). `asked`: the last table sent and not answered, since `asked_s`. `leaving`: instances that are not
     wanted any more, and since when; of those `drained` have no request left, and `freed` may be stopped. `failures`:
-    how often in a row it could not be told. `ending_s`: since when there is nothing of it but what the balancer knows.
-    `limits`: those that were told last."""
+    failed updates in a row. `ending_s`: since when only the balancer still knows it. `limits`: those that were sent
+    last."""
 
     served: Balance | None = None
     asked: Balance | None = None
@@ -44,7 +44,7 @@ class BackendState:
     ending_s: float = math.inf
 
     def knows(self, vm: str) -> bool:
-        """Whether the balancer serves the application by this instance, or may do so."""
+        """Return whether the balancer serves the application by this instance, or may do so."""
         tables = (self.served, self.asked)
         return self.served is None or any(
             backend.vm == vm for table in tables if table is not None for backend in table.backends
@@ -52,7 +52,7 @@ class BackendState:
 
 
 class LoadBalancing:
-    """Keeps the balancer's table up to date; with the driver `none` there is nobody to be told."""
+    """Keeps the balancer's table up to date; the driver `none` has no balancer to update."""
 
     def __init__(self, cluster: Cluster, unit_of_work: UnitOfWork, settings: BalancerSettings) -> None:
         self.cluster, self.unit_of_work, self.settings = cluster, unit_of_work, settings
@@ -61,7 +61,8 @@ class LoadBalancing:
         self._words_until_s = -math.inf
 
     def loaded(self, now_s: float) -> None:
-        """A new leader does not know what the balancer has been told: it tells everything once."""
+        """Start after a new leader has read all records: the balancer's state is unknown, and everything is sent
+        once."""
         self._words_until_s = now_s + WORDS_S
         if self.settings.tells:
             self._changed = {*self.cluster.web, *self.cluster.replicas}
@@ -73,12 +74,14 @@ class LoadBalancing:
             self._changed.update(entry.job.app for entry in entries if entry.job.app)
 
     def note_apps(self, apps: Iterable[str]) -> None:
-        """These may have been changed, measured or removed, or have instances under other addresses."""
+        """Note applications that may have been changed, measured or removed, or have instances under other
+        addresses."""
         if self.settings.tells:
             self._changed.update(apps)
 
     def may_stop(self, entry: JobEntry, now_s: float) -> bool:
-        """Whether an instance that is not wanted may be stopped now; it is drained before where anyone can tell."""
+        """Return whether an instance that is not wanted may be stopped now; it is drained first where that can be
+        determined."""
         if not (self.settings.tells and entry.job.app) or entry.phase is JobPhase.RUNNING:
             return True
         state = self.states.setdefault(entry.job.app, BackendState())
@@ -91,8 +94,8 @@ class LoadBalancing:
         return now_s >= state.leaving[vm] + self.settings.drain_limit_s
 
     def may_forget(self, app: str, now_s: float) -> bool:
-        """Whether an application of which nothing is left may be forgotten: the balancer has taken it out, or has had
-        the time for it."""
+        """Return whether an application of which nothing is left may be deleted: the balancer has taken it out, or has
+        had the time for it."""
         if not self.settings.tells:
             return True
         state = self.states.setdefault(app, BackendState())
@@ -103,7 +106,7 @@ class LoadBalancing:
     # --- telling ----------------------------------------------------------------------------------------------------
 
     def run(self, now_s: float) -> None:
-        """Tell what is to be told now: at most one call for each application is under way."""
+        """Send the pending updates: at most one call for each application is in progress."""
         if not self.unit_of_work.acting:
             return
         self.wake(now_s)
@@ -118,7 +121,7 @@ class LoadBalancing:
             self.unit_of_work.settle_soon()
 
     def next_due_s(self) -> float:
-        """When `run` has something to do although nothing changes (inf: never)."""
+        """Return when `run` has something to do although nothing changes (inf: never)."""
         return min((state.due_s for state in self.states.values()), default=math.inf)
 
     def _tell(self, app: str, now_s: float) -> None:
@@ -150,14 +153,15 @@ class LoadBalancing:
         self.unit_of_work.effects.append(wanted)
 
     def _next_s(self, app: str, state: BackendState, undrained: bool) -> float:
-        """When it is told again though nothing has changed, sooner while an instance has requests left."""
-        retell_s = self._retell_s(app, state)
-        return min(retell_s, state.asked_s + self.settings.poll_s) if undrained else retell_s
+        """Return when the table is sent again although nothing has changed; sooner while an instance has requests
+        left."""
+        resend_s = self._resend_s(app, state)
+        return min(resend_s, state.asked_s + self.settings.poll_s) if undrained else resend_s
 
-    def _retell_s(self, app: str, state: BackendState) -> float:
-        """When it is told again though nothing has changed: a balancer that has begun anew may know nothing. Each
-        application has a turn of its own within the period, so that they do not all come at one instant."""
-        period_s = self.settings.retell_s
+    def _resend_s(self, app: str, state: BackendState) -> float:
+        """Return when the table is sent again although nothing has changed: a restarted balancer may know nothing. Each
+        application has its own slot within the period, which spreads the updates."""
+        period_s = self.settings.resend_s
         if period_s <= 0.0:
             return math.inf
         turn_s = period_s * (crc32(app.encode()) % RETELL_SLOTS) / RETELL_SLOTS
@@ -186,11 +190,12 @@ class LoadBalancing:
         return due_s
 
     def _is_to_be_said(self, backend: Backend) -> bool:
-        """Whether its node will say soon where it is: without an address it would be taken out until then."""
+        """Return whether its address is missing only because its node has not reported yet; without an address it would
+        be taken out until then."""
         return not backend.address and backend.node in self.cluster.nodes_not_reported
 
     def _wanted(self, app: str, state: BackendState, now_s: float) -> Balance:
-        """Instances that run, and those that run still and are to be drained."""
+        """Return instances that run, and those that still run and must be drained."""
         found: list[tuple[JobEntry, str, bool]] = []
         leaving: dict[str, float] = {}
         for _, replica in sorted(self.cluster.replicas.get(app, {}).items()):
@@ -214,7 +219,7 @@ class LoadBalancing:
     # --- answers ----------------------------------------------------------------------------------------------------
 
     def balanced(self, answer: Balanced, now_s: float) -> None:
-        """How it went. What comes too late, or was never asked for, says nothing."""
+        """Handle the balancer's answer. Late or unexpected answers are ignored."""
         state = self.states.get(answer.app)
         if state is None or state.asked is None:
             return
@@ -228,7 +233,7 @@ class LoadBalancing:
             self._error(answer.app, state, answer.detail or "no reason was given", now_s)
         same = (state.served, state.drained, state.failures) == before and bool(asked.backends)
         # One that was told anew and has not changed, as nearly all are, is looked at when that is due again.
-        if not same or state.due_s > self._retell_s(answer.app, state):
+        if not same or state.due_s > self._resend_s(answer.app, state):
             self._changed.add(answer.app)
             self.unit_of_work.settle_soon()
 

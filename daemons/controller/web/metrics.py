@@ -1,4 +1,4 @@
-"""What is told of web applications as metrics."""
+"""Web application metrics."""
 
 from __future__ import annotations
 

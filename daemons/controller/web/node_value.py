@@ -41,7 +41,7 @@ class WebLoss:
                 hours[hour] = rate if hour not in hours else hours[hour] + NEW_SHARE * (rate - hours[hour])
 
     def added(self, interval_s: float, begins_s: Floats) -> Floats:
-        """What a node that is taken in intervals that begin then costs, in currency."""
+        """Return the cost, in currency, of taking a node in the intervals that begin at these times."""
         hours = [self._hour(begin_s) for begin_s in begins_s.tolist()]
         distinct = sorted(set(hours))
         try:

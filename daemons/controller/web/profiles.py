@@ -1,4 +1,4 @@
-"""The work of web requests, as what was measured tells it."""
+"""The work of web requests, estimated from measurements."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ HALF_WIDTH_MAX_FRAC = 1.0  # an estimate that could as well be nothing is none
 
 
 def estimates_of(app: WebApp, windows: Sequence[WorkWindow]) -> dict[str, WorkEstimate]:
-    """Return the work per request of all flows together, as far as the windows and what is declared tell it.
+    """Return the work per request of all flows together, as far as the windows and declarations determine it.
 
-    Flows that declare none and that the regression cannot tell yet, or not from each other, get their average: the rest
-    of the CPU used over their requests, with an infinite half-width. Declared work stands until there are enough
+    Some flows declare none, and the regression cannot estimate them yet, or not separately. They get their average: the
+    rest of the CPU used over their requests, with an infinite half-width. Declared work stands until there are enough
     windows.
     """
     names = tuple(flow.name for flow in app.flows)
@@ -40,7 +40,7 @@ def estimates_of(app: WebApp, windows: Sequence[WorkWindow]) -> dict[str, WorkEs
 
 
 def _sample(window: WorkWindow, names: tuple[str, ...]) -> UsageSample:
-    """A window as the profiler takes it."""
+    """Return a window in the form that the profiler takes."""
     served = {one.flow: float(one.served) for one in window.served}
     used_mhz = window.used_mcycles / window.seconds
     answered = tuple(served.get(name, 0.0) for name in names)
@@ -50,7 +50,8 @@ def _sample(window: WorkWindow, names: tuple[str, ...]) -> UsageSample:
 def _averages(
     unknown: Sequence[str], names: Sequence[str], samples: Sequence[UsageSample], known: Mapping[str, float]
 ) -> dict[str, WorkEstimate]:
-    """For each unknown flow, the CPU that the known ones have not used over its and its like's requests."""
+    """Return for each unknown flow the CPU that the known flows have not used, over the requests of all unknown
+    flows."""
     used_mcycles = requests = 0.0
     for sample in samples:
         used_mcycles += sample.used_mhz * sample.window_s

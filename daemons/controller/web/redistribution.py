@@ -102,8 +102,8 @@ class Redistribution:
         return bool(web.app.flows) and not (web.removed or web.app.environment)
 
     def run(self, now_s: float) -> None:
-        """Share the CPU of the nodes anew where that helps who has least."""
-        if self._deciding.under_way or not self._deciding.enabled:
+        """Redistribute the CPU of the nodes where that raises the lowest utility."""
+        if self._deciding.in_progress or not self._deciding.enabled:
             return
         changes = self.changes(now_s)
         if changes:
@@ -146,7 +146,8 @@ class Redistribution:
         return _resized(found.jobs, then.mhz, found.replicas, then.replica_mhz, reason)
 
     def _makes_room(self, found: _Found, then: Shared) -> bool:
-        """Whether a job that waits gets room that is worth an action; it is started where it finds it."""
+        """Return whether a waiting job gains capacity that is worth an action; it is started where it finds
+        capacity."""
         had_mhz = float(found.replicas.had_mhz.sum())
         makes = found.waiting and float(then.replica_mhz.sum()) < (1.0 - ROOM_FRAC) * had_mhz
         self._deciding.unit_of_work.place = self._deciding.unit_of_work.place or makes
@@ -244,13 +245,13 @@ class Redistribution:
 
 
 def _column(rows: Sequence[JobEntry | Job | Allotment | Node], name: str, kind: type[np.generic] = np.float64) -> Any:
-    """What all rows have of that name, dotted where it is of a part of theirs."""
+    """Return the values of that attribute in all rows; a dotted name reads an attribute of a part."""
     return np.fromiter(map(attrgetter(name), rows), kind, len(rows))
 
 
 def _declared_by(entries: Sequence[JobEntry], last: _Declared) -> _Declared:
-    """What they declare: nothing is looked at again while they are the same jobs as the last time, as these never
-    change. Most of the time of gathering is waiting for memory."""
+    """Return what they declare. The last result is reused while the jobs are the same, since jobs never change. Most of
+    the gathering time is spent waiting for memory."""
     jobs = [*map(attrgetter("job"), entries)]
     return last if jobs == last.jobs else _declared(jobs)
 
@@ -275,8 +276,8 @@ def _declared(jobs: Sequence[Job]) -> _Declared:
 def _placed(
     entries: Sequence[JobEntry], declared: _Declared, movable: Bools, rows: Mapping[str, int]
 ) -> tuple[_Instances, Bools]:
-    """All instances that have a node, and whether each of the entries may be changed: those that are `movable` and run
-    on these nodes only."""
+    """Return all instances that have a node, and whether each of the entries may be changed: those that are `movable`
+    and run only on these nodes."""
     by_entry = [*map(attrgetter("allotments"), entries)]
     allotments, counts = [*chain.from_iterable(by_entry)], np.fromiter(map(len, by_entry), np.int64, len(entries))
     node = np.array([rows.get(allotment.node, -1) for allotment in allotments], dtype=np.int64)
@@ -287,7 +288,7 @@ def _placed(
 
 
 def _taken(placed: _Instances, which: Bools) -> _Instances:
-    """The instances of some of the entries."""
+    """Return the instances of some of the entries."""
     taken = which[placed.of]
     return replace(placed, of=placed.of[taken], node=placed.node[taken], had_mhz=placed.had_mhz[taken])
 
@@ -306,13 +307,14 @@ def _stages(entries: Sequence[JobEntry], declared: _Declared) -> JobStages:
 
 
 def _demand(declared: _Declared, left_mcycles: Floats, best_s: Floats, now_s: float) -> _Demand:
-    """a, b, r, tb and importance, see `JobDemand`."""
+    """Return a, b, r, tb and importance, see `JobDemand`."""
     goal_s, span_s = declared.goal_s - now_s, declared.goal_s - declared.start_s
     return declared.instances * left_mcycles, goal_s, span_s, best_s, declared.importance
 
 
 def _running(nodes: Sequence[NodeEntry], found: _Found, apps: Sequence[AppUtility]) -> Running:
-    """What runs as the model takes it. Raises `InvalidValue` for figures that it does not take."""
+    """Return the running workloads in the form that the model takes. Raises `InvalidValue` for figures that it does not
+    accept."""
     jobs, replicas = found.jobs, found.replicas
     inventories = [node.inventory for node in nodes if node.inventory is not None]
     core_mhz, cpu_mhz = _column(inventories, "core_mhz"), _column(inventories, "cpu_mhz")
@@ -322,7 +324,7 @@ def _running(nodes: Sequence[NodeEntry], found: _Found, apps: Sequence[AppUtilit
     )
 
     def usable_mhz(instances: _Instances, wanted_mhz: Floats) -> Floats:
-        """What each can use: see `Job.speed_on_mhz`."""
+        """Return what each can use: see `Job.speed_on_mhz`."""
         vcpus = instances.declared.vcpus[instances.of]
         most_mhz: Floats = np.minimum(vcpus * core_mhz[instances.node], cpu_mhz[instances.node])
         return np.minimum(wanted_mhz[instances.of], most_mhz)
@@ -368,7 +370,7 @@ def _resized(jobs: _Instances, mhz: Floats, replicas: _Instances, replica_mhz: F
 
 
 def _is_known(web: WebEntry) -> bool:
-    """Whether it was measured, and the work of its requests is declared or was estimated."""
+    """Return whether it was measured, and the work of its requests is declared or was estimated."""
     return bool(web.samples) and all(is_work_known(web, flow) for flow in web.app.flows)
 
 

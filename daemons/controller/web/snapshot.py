@@ -32,10 +32,10 @@ class FlowNow:
 
 
 def flow_now(web: WebEntry, flow: Flow) -> FlowNow:
-    """A flow as policies are to see it. Nothing is offered as long as nothing was measured.
+    """Return a flow as policies see it. Its load is 0 until the first measurement.
 
-    Work that is neither declared nor estimated is taken to be as much as just meets the goal when all instances that
-    there may be run at full speed: the application asks for what they can take, until the profiler knows better.
+    Work that is neither declared nor estimated is assumed to just meet the goal when the maximum number of instances
+    runs at full speed. The application requests what these can use until the profiler has an estimate.
     """
     measured = web.measured(flow)
     rate_per_s = measured.offered_per_s if measured is not None else 0.0
@@ -64,7 +64,7 @@ def _cautious_mcycles(app: WebApp, flow: Flow, rate_per_s: float) -> float:
 
 
 def web_columns(apps: list[WebEntry], at_cycle: bool = True) -> WebColumns:
-    """One row per application that is not being removed."""
+    """Return one row per application that is not being removed."""
     if not apps:
         return NO_WEB
     sizes = [web.sizes(at_cycle) for web in apps]
@@ -78,15 +78,15 @@ def web_columns(apps: list[WebEntry], at_cycle: bool = True) -> WebColumns:
 
 
 def _load(web: WebEntry, works: Mapping[str, float], planning: WebPlanning | None) -> LoadPlan:
-    """The load that is to be planned for, or that of now where nothing is planned."""
+    """Return the load to plan for, or the current load where nothing is planned."""
     if planning is None:
         return LoadPlan(web.load.now_mhz(works), 0.0)
     return web.load.plan(web.app.name, works, planning, web.headroom_quantile)
 
 
 def flow_columns(apps: list[WebEntry], planning: WebPlanning | None = None) -> FlowColumns:
-    """One row per flow. The load of each is that of all flows of its application, which share its CPU: as it is to be
-    planned for, or as it is now where nothing is planned."""
+    """Return one row per flow. The load of each is that of all flows of its application, which share its CPU: the load
+    to plan for, or the current one where nothing is planned."""
     if not apps:
         return NO_FLOWS
     rows = [(row, flow, flow_now(web, flow)) for row, web in enumerate(apps) for flow in web.app.flows]
@@ -120,20 +120,21 @@ def _goal(flow: Flow) -> float:
 
 
 def constraints_of(jobs: Iterable[JobEntry], apps: Iterable[WebEntry]) -> tuple[Constraint, ...]:
-    """The demands of all workloads on where they run: one for each that is pinned, kept off or kept, one per group."""
+    """Return the placement constraints of all workloads: one for each with node affinity, node anti-affinity or
+    disabled migration, one per group."""
     found: list[Constraint] = []
     groups: dict[tuple[ConstraintKind, str], list[str]] = {}
     ruled = [(entry.job.name, entry.job.rules) for entry in jobs if not entry.job.app]
     for name, rules in [*ruled, *((web.app.name, web.app.rules) for web in apps)]:
         if rules == _FREE:
             continue
-        if rules.pin:
-            found.append(Constraint(ConstraintKind.PIN, (name,), rules.pin))
-        if rules.forbid:
-            found.append(Constraint(ConstraintKind.FORBID, (name,), rules.forbid))
-        if rules.keep:
+        if rules.node_affinity:
+            found.append(Constraint(ConstraintKind.PIN, (name,), rules.node_affinity))
+        if rules.node_anti_affinity:
+            found.append(Constraint(ConstraintKind.FORBID, (name,), rules.node_anti_affinity))
+        if rules.no_migration:
             found.append(Constraint(ConstraintKind.KEEP, (name,)))
-        for kind, group in ((ConstraintKind.TOGETHER, rules.together), (ConstraintKind.APART, rules.apart)):
+        for kind, group in ((ConstraintKind.TOGETHER, rules.affinity), (ConstraintKind.APART, rules.anti_affinity)):
             if group:
                 groups.setdefault((kind, group), []).append(name)
     found += [Constraint(kind, tuple(members)) for (kind, _), members in groups.items()]
@@ -144,7 +145,7 @@ _FREE = Rules()
 
 
 def running_apps(cluster: Cluster) -> list[WebEntry]:
-    """The applications that are not being removed, in the order of their submission."""
+    """Return the applications that are not being removed, in the order of their submission."""
     return sorted((web for web in cluster.web.values() if not web.removed), key=lambda web: web.order)
 
 

@@ -22,7 +22,7 @@ from shared.values.web_app import Flow, Limits
 
 
 def app_row(cluster: Cluster, web: WebEntry, now_s: float) -> Row:
-    """A web application in the list of all."""
+    """Return a web application as a row of the list."""
     app = web.app
     replicas = _wanted(cluster, app.name)
     allotments = [allotment for replica in replicas for allotment in replica.allotments]
@@ -52,7 +52,7 @@ def _wanted(cluster: Cluster, app: str) -> list[JobEntry]:
 
 
 def app_details(cluster: Cluster, deciding: DecisionCycle, web: WebEntry, now_s: float) -> Row:
-    """A web application with all that is known of it."""
+    """Return a web application in full detail."""
     replicas = cluster.replicas.get(web.app.name, {})
     return app_row(cluster, web, now_s) | {
         "spec": plain(asdict(web.app)),
@@ -85,7 +85,8 @@ def _flow(web: WebEntry, flow: Flow) -> Row:
 
 
 def _limits(web: WebEntry) -> Row | None:
-    """What the balancer was told to let in: of the application where it says, else of the model; None: neither."""
+    """Return the limits that the balancer enforces: of the application where it sets them, else of the model; None:
+    neither."""
     serving = web.app.serving
     if serving is None:
         return None
@@ -98,7 +99,7 @@ def _limits(web: WebEntry) -> Row | None:
 
 
 def _rotation(web: WebEntry, vm: str) -> str | None:
-    """Whether the balancer sends requests to an instance, by its last answer; None: there was none."""
+    """Return whether the balancer sends requests to an instance, by its last answer; None: there was none."""
     if web.served is None:
         return None
     found = next((backend for backend in web.served.backends if backend.vm == vm), None)
@@ -130,7 +131,7 @@ def _replica(cluster: Cluster, web: WebEntry, replica: JobEntry, now_s: float) -
 
 
 def _health(vm: str, node: NodeEntry) -> Row | None:
-    """What the application monitor of its node last said of an instance, None: nothing."""
+    """Return the last health report on an instance from its node's application monitor, None: none."""
     rows = node.last.health if node.last is not None else ()
     found = next((row for row in rows if row.vm == vm), None)
     if found is None:
@@ -140,7 +141,7 @@ def _health(vm: str, node: NodeEntry) -> Row | None:
 
 
 def _outlook(deciding: DecisionCycle, app: str) -> Row | None:
-    """What the last decision that predicted something says of the application."""
+    """Return the outlook for the application in the last decision that predicted anything."""
     for record in deciding.history:
         gains = columns_of(record.gains)
         if len(gains):
@@ -153,7 +154,7 @@ def _outlook(deciding: DecisionCycle, app: str) -> Row | None:
 
 
 def waits_for(cluster: Cluster, deciding: DecisionCycle, app: str) -> Row | None:
-    """Why an application has fewer instances than it must have, or than are wanted of it; None: it has them."""
+    """Return why an application has fewer instances than its minimum, or than are wanted; None: it has them."""
     replicas = cluster.replicas.get(app, {}).values()
     waiting = {replica.job.name for replica in replicas if not replica.released}
     wanted = max(cluster.web[app].app.min_instances, cluster.web[app].wanted_instances or 0)
@@ -169,7 +170,7 @@ def waits_for(cluster: Cluster, deciding: DecisionCycle, app: str) -> Row | None
 
 
 def plain(value: Any) -> Any:
-    """The same with lists in place of tuples, as it comes out of a message."""
+    """Return the value with lists in place of tuples, as decoded from a message."""
     if isinstance(value, Mapping):
         return {key: plain(item) for key, item in value.items()}
     if isinstance(value, Sequence) and not isinstance(value, str):

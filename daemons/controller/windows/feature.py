@@ -50,7 +50,7 @@ class WindowsFeature(Feature):
         self._wake(now_s)
 
     def forget(self, jobs: Collection[str], environments: Collection[str]) -> None:
-        """Nobody waits for jobs that are forgotten."""
+        """Drop dependencies on deleted jobs."""
         self.book.successors.forget(jobs)
 
     def _due(self, now_s: float) -> None:
@@ -84,7 +84,7 @@ class WindowsFeature(Feature):
     def columns(
         self, nodes: Sequence[NodeEntry], jobs: Sequence[JobEntry], now_s: float, at_cycle: bool
     ) -> SnapshotPart:
-        """Tell of the windows, and which jobs are of an open one or stay where they are for theirs."""
+        """Return the windows, and which jobs belong to an open one or stay where they are for theirs."""
         if not self.book:
             return NO_PART
         return SnapshotPart(

@@ -24,18 +24,18 @@ class DependencyGraph:
         self._lost: set[str] = set()  # predecessors of which it was told that they will never be completed
 
     def refuse(self, job: Job) -> tuple[str, str]:
-        """Why the job cannot wait for what it names, code and words ("": it can)."""
-        for name in job.after:
+        """Return why the job cannot wait for what it names, code and text ("": it can)."""
+        for name in job.depends_on:
             entry = self.cluster.job(name)
             if entry is None:
-                return "unknown-job", f"after: {unknown('job', name, self.cluster.jobs)}; submit that one first"
+                return "unknown-job", f"depends_on: {unknown('job', name, self.cluster.jobs)}; submit that one first"
             if entry.over and entry.phase is not JobPhase.COMPLETED:
-                return "job-over", f"after: job {name!r} is {entry.phase} and will never be completed"
+                return "job-over", f"depends_on: job {name!r} is {entry.phase} and will never be completed"
         return "", ""
 
     def awaited(self, job: Job) -> tuple[str, ...]:
-        """Of the jobs that it is `after`, those that are not completed."""
-        return tuple(name for name in job.after if not self._completed(name))
+        """Return the jobs in its `depends_on` that are not completed."""
+        return tuple(name for name in job.depends_on if not self._completed(name))
 
     def _completed(self, name: str) -> bool:
         entry = self.cluster.jobs.get(name)
@@ -48,7 +48,8 @@ class DependencyGraph:
                 self._of.setdefault(name, {})[entry.job.name] = entry
 
     def over(self, entry: JobEntry, now_s: float) -> None:
-        """A job is over: release who waited for it alone, or tell that nobody ever will."""
+        """Handle a job that is over: release jobs that waited only for it, or report that they can never be
+        released."""
         name = entry.job.name
         waiting = [successor for successor in self._of.get(name, {}).values() if name in successor.awaits]
         for successor in waiting:
@@ -58,20 +59,20 @@ class DependencyGraph:
                 if name in self._lost:
                     continue
                 why = f"job {name!r}, which it waits for, is {entry.phase}"
-                self.unit_of_work.emit(now_s, "job-waits-for-ever", successor.job.name, why)
+                self.unit_of_work.emit(now_s, "job-dependency-failed", successor.job.name, why)
                 continue
             successor.awaits = tuple(awaited for awaited in successor.awaits if awaited != name)
             self.unit_of_work.change(successor)
             if not successor.awaits:
                 self.unit_of_work.place = True
-                self.unit_of_work.emit(now_s, "job-released", successor.job.name, f"after {name}")
+                self.unit_of_work.emit(now_s, "job-unblocked", successor.job.name, f"after {name}")
         if entry.phase is JobPhase.COMPLETED:
             self._of.pop(name, None)
         elif waiting:
             self._lost.add(name)
 
     def forget(self, names: Container[str]) -> None:
-        """Some jobs are forgotten: they wait for nobody, and one of their name is another job."""
+        """Drop deleted jobs: they wait for none, and a new job of the same name is another one."""
         self._of = {
             name: kept
             for name, found in self._of.items()
@@ -80,7 +81,7 @@ class DependencyGraph:
         self._lost = {name for name in self._lost if name not in names}
 
     def stranded(self, entry: JobEntry) -> str:
-        """A job that it waits for and that will never be completed ("": none)."""
+        """Return a job that it waits for and that will never be completed ("": none)."""
         for name in entry.awaits:
             awaited = self.cluster.jobs.get(name)
             if awaited is None or (awaited.over and awaited.phase is not JobPhase.COMPLETED):
@@ -88,8 +89,8 @@ class DependencyGraph:
         return ""
 
     def releases_s(self, now_s: float) -> dict[str, float]:
-        """When each job that waits for others is expected to be released (inf: never), at the soonest: as if every job
-        before it ran at its highest speed as soon as it may."""
+        """Return the earliest time when each job that waits for others is expected to be released (inf: never): as if
+        every job before it ran at its highest speed as soon as it may."""
         waiting = {name: entry for found in self._of.values() for name, entry in found.items() if not entry.over}
         releases: dict[str, float] = {}
         for name, entry in sorted(waiting.items(), key=lambda item: item[1].order):
@@ -106,7 +107,7 @@ class DependencyGraph:
 
 
 def left_s(entry: JobEntry) -> float:
-    """How long a job still runs at its highest speed."""
+    """Return the remaining seconds of a job at its highest speed."""
     work_mcycles = entry.job.work_mcycles
     left = 1.0 - min(1.0, entry.done_mcycles / work_mcycles) if work_mcycles > 0.0 else 1.0
     return left * math.fsum(stage.work_mcycles / stage.max_mhz for stage in entry.job.stages)

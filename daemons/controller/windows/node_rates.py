@@ -29,25 +29,25 @@ class JobSize:
     memory_mib: float = 0.0
     max_mhz: float = math.inf
     vcpus: int = 1
-    needs: frozenset[str] = frozenset()
+    required_labels: frozenset[str] = frozenset()
 
     def is_like(self, other: JobSize) -> bool:
-        """Whether both are the same but for a tenth."""
+        """Return whether both are the same within a tenth."""
         near = math.isclose(self.memory_mib, other.memory_mib, rel_tol=LIKE_FRAC)
         near = near and math.isclose(self.max_mhz, other.max_mhz, rel_tol=LIKE_FRAC)
-        return near and (self.vcpus, self.needs) == (other.vcpus, other.needs)
+        return near and (self.vcpus, self.required_labels) == (other.vcpus, other.required_labels)
 
     def speed_on_mhz(self, node: Node) -> float:
-        """The most CPU that one can use on the node."""
+        """Return the most CPU that one can use on the node, in MHz."""
         return min(self.max_mhz, self.vcpus * node.core_mhz, node.cpu_mhz)
 
 
 def size_of(jobs: Iterable[Job], vm_overhead_mib: float) -> JobSize:
-    """The usual size of jobs: medians, and the labels that most of them need."""
+    """Return the usual size of jobs: medians, and the labels that most of them need."""
     known = [job for job in jobs if job.stages]
     if not known:
         return JobSize(vm_overhead_mib)
-    needs = Counter(frozenset(job.needs) for job in known)
+    needs = Counter(frozenset(job.required_labels) for job in known)
     return JobSize(
         median(job.memory_mib for job in known) + vm_overhead_mib,
         median(job.max_mhz for job in known),
@@ -70,12 +70,13 @@ class Worth:
 def worth_of(
     nodes: Sequence[NodeEntry], size: JobSize, jobs_per_node: int, speeds: Mapping[str, float], most_slots: int = 10_000
 ) -> Worth:
-    """The worth of each node. jobs_per_node: 0, as many as fit; speeds: of node types against their clocks."""
+    """Return the worth of each node. jobs_per_node: 0, as many as fit; speeds: of node types, relative to their
+    clocks."""
     slots = [0] * len(nodes)
     speed_mhz = [0.0] * len(nodes)
     for index, node in enumerate(nodes):
         facts = node.inventory
-        if facts is not None and size.needs <= set(facts.labels):
+        if facts is not None and size.required_labels <= set(facts.labels):
             slots[index] = min(_slots(facts, size, jobs_per_node), most_slots)
             speed_mhz[index] = size.speed_on_mhz(facts) * speeds.get(facts.node_type, 1.0)
     power = np.array(slots, dtype=np.float64) * np.array(speed_mhz, dtype=np.float64)
@@ -87,7 +88,7 @@ def worth_of(
 
 
 def taken_of(node: Node, size: JobSize, jobs_per_node: int, used_mhz: float, used_mib: float) -> float:
-    """The share (0..1) of a node's slots for jobs that is lost to others which use so much of it."""
+    """Return the share (0..1) of a node's slots for jobs that is lost to others with this usage."""
     slots = float(_slots(node, size, jobs_per_node))
     left = 1.0
     for one, whole, used in (
@@ -100,7 +101,7 @@ def taken_of(node: Node, size: JobSize, jobs_per_node: int, used_mhz: float, use
 
 
 def _slots(node: Node, size: JobSize, jobs_per_node: int) -> int:
-    """How many jobs the node executes at a time, each at full speed."""
+    """Return how many jobs the node executes at a time, each at full speed."""
     fit = math.floor(node.usable_mib / size.memory_mib) if size.memory_mib > 0.0 else node.cores
     if jobs_per_node:
         return min(jobs_per_node, fit) if size.memory_mib > 0.0 else jobs_per_node

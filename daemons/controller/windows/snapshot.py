@@ -24,8 +24,8 @@ Expected = Callable[[str, str], float]
 def window_views(
     book: WindowBook, nodes: Sequence[NodeEntry], now_s: float, expected_s: Expected
 ) -> tuple[WindowView, ...]:
-    """A view of each window, in the order of the configuration. expected_s(node type, "deploy" or "remove"): how long
-    nodes of a type take to come into service or to leave it."""
+    """Return a view of each window, in the order of the configuration. expected_s(node type, "deploy" or "remove"): how
+    long nodes of a type take to enter or leave service."""
     near = [entry for entry in book.entries.values() if entry.is_near(now_s)]
     shared = sum(entry.is_open(now_s) for entry in near) > 1
     others = held_by_others(book, nodes, now_s) if near else {}
@@ -37,8 +37,8 @@ Held = dict[str, tuple[float, float]]
 
 
 def held_by_others(book: WindowBook, nodes: Sequence[NodeEntry], now_s: float) -> Held:
-    """What is held on nodes by what is of no open window's queue. All CPU allotted counts, used or not: placement gives
-    jobs of queues only what is left."""
+    """Return what workloads outside the queues of open windows hold on nodes. All CPU allotted counts, used or not:
+    placement gives jobs of queues only what is left."""
     cluster = book.cluster
     mhz: dict[str, float] = defaultdict(float)
     mib: dict[str, float] = defaultdict(float, {node.name: node.unmanaged_mib for node in nodes if node.unmanaged_mib})
@@ -99,9 +99,9 @@ def _view(
 def _unavoidable(
     book: WindowBook, entry: WindowEntry, speed_mhz: float, begun: Floats, arrivals: Floats, now_s: float
 ) -> float:
-    """The probability that run times alone miss the deadline, on any number of nodes; of a window that is not open yet
-    from where it opens; 0 where service times are taken for exponential. speed_mhz: of a job on the reference node;
-    begun: work that begun jobs have got, in Mcycles."""
+    """Return the probability that run times alone miss the deadline, on any number of nodes. A window that is not open
+    yet counts from its opening. 0 where service times are assumed exponential. speed_mhz: of a job on the reference
+    node; begun: the work already done for begun jobs, in Mcycles."""
     times = entry.service_times(begun.tolist(), book.type_speeds(entry)) if speed_mhz > 0.0 else None
     if times is None:
         return 0.0
@@ -113,7 +113,7 @@ def _unavoidable(
 
 
 def worth_now(book: WindowBook, entry: WindowEntry, nodes: Sequence[NodeEntry]) -> Worth:
-    """What each of the nodes is worth to a window: nothing where an environment has it or is to have it."""
+    """Return what each of the nodes is worth to a window: 0 for one that an environment has or is assigned."""
     worth = book.worth(entry, nodes)
     if all(is_nobodys(node) for node in nodes):
         return worth
@@ -128,7 +128,7 @@ def service_s(entry: WindowEntry, worth: Worth) -> float:
 
 
 def _taken(book: WindowBook, entry: WindowEntry, nodes: Sequence[NodeEntry], others: Held) -> Floats:
-    """float64[n]: the share of each node that others hold."""
+    """Return float64[n]: the share of each node that others hold."""
     size, per_node = book.size(entry), entry.settings.jobs_per_node
     taken = np.zeros(len(nodes))
     for row, node in enumerate(nodes):

@@ -1,4 +1,5 @@
-"""The view of deadline windows: what is expected, what is promised, and how that stands. docs/views.md has the keys."""
+"""The view of deadline windows: what is expected, what is promised, and how that stands. docs/reference/views.md has
+the keys."""
 
 from __future__ import annotations
 
@@ -23,7 +24,7 @@ Row = dict[str, Any]
 def forecast_row(
     book: WindowBook, deciding: DecisionCycle, entry: WindowEntry, seen: WindowView | None, now_s: float
 ) -> Row:
-    """A window with its forecast; `seen` is what policies see of it (None while it opens in more than a day)."""
+    """Return a window with its forecast; `seen` is what policies see of it (None while it opens in more than a day)."""
     settings = entry.settings
     zone = settings.periods.zone
     given = book.sizes.get(settings.name) if entry.is_open(now_s) else None
@@ -63,7 +64,8 @@ def _period(entry: WindowEntry, zone: str) -> Row:
 
 
 def _arrivals(entry: WindowEntry, now_s: float) -> Row:
-    """Jobs that came in since the forecast was made, and those that are still to come, each with its band."""
+    """Return the jobs that came in since the forecast was made, and those that are still to come, each with its
+    band."""
     record = entry.record
     so_far, low, high = entry.arrival_band(now_s) if entry.is_open(now_s) else (0.0, 0.0, 0.0)
     left = entry.expected(max(now_s, record.opens_s), record.submit_until_s)
@@ -107,7 +109,7 @@ def _service(book: WindowBook, entry: WindowEntry, deciding: DecisionCycle) -> R
 
 
 def _breach(given: WindowSize | None, nodes_min: int) -> list[Row]:
-    """The probability to miss the deadline by number of nodes, as the last decision told it."""
+    """Return the probability to miss the deadline by number of nodes, as of the last decision."""
     if given is None:
         return []
     first = breach_from(given, nodes_min)
@@ -115,13 +117,13 @@ def _breach(given: WindowSize | None, nodes_min: int) -> list[Row]:
 
 
 def _tables(deciding: DecisionCycle, given: WindowSize | None) -> str:
-    if deciding.preparing.under_way:
+    if deciding.preparing.in_progress:
         return "being computed"
     return "not asked for" if given is None else "ready"
 
 
 def price_rows(prices: PriceView | None, now_s: float) -> list[Row]:
-    """The prices of the next intervals."""
+    """Return the prices of the next intervals."""
     if prices is None:
         return []
     return [
@@ -151,20 +153,20 @@ def forecast(book: WindowBook, deciding: DecisionCycle, subject: str, limit: int
 
 
 def window_alarms(book: WindowBook, now_s: float) -> Iterable[tuple[str, str, float | None, str]]:
-    """What is wrong with deadline windows: code, window, since when, in words."""
+    """Yield the alarms of deadline windows: code, window, since when, text."""
     for name, entry in book.entries.items():
         record = entry.record
         size = book.sizes.get(name)
         if entry.is_open(now_s) and record.danger_s is not None:
             chance = endangered(size, entry.settings.nodes_min, entry.settings.confidence) if size else None
             words = danger_words(size, chance) if size and chance is not None else "nodes are too few"
-            yield "promise-in-danger", name, record.danger_s, f"{entry.jobs_at()} jobs; {words}"
+            yield "deadline-at-risk", name, record.danger_s, f"{entry.jobs_at()} jobs; {words}"
         if record.missed:
             yield "deadline-missed", name, record.missed_s, f"{record.missed} jobs were not done"
 
 
 def stranded_jobs(book: WindowBook) -> Iterable[tuple[str, str, float | None, str]]:
-    """Jobs that wait for one that will never be completed: code, job, since when (not known), in words."""
+    """Yield the jobs that wait for one that will never be completed: code, job, since when (unknown), text."""
     for name, entry in book.successors.cluster.active.items():
         if entry.awaits and not entry.over and (lost := book.successors.stranded(entry)):
-            yield "job-waits-for-ever", name, None, f"{lost!r}, which it waits for, will never be completed"
+            yield "job-dependency-failed", name, None, f"{lost!r}, which it waits for, will never be completed"

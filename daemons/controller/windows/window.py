@@ -76,11 +76,11 @@ class WindowEntry:
 
     @property
     def has_period(self) -> bool:
-        """A period is under way or comes next."""
+        """Return whether a period is in progress or comes next."""
         return self.record.deadline_s > 0.0
 
     def is_open(self, now_s: float) -> bool:
-        """Between opening and deadline."""
+        """Return whether the time is between opening and deadline."""
         return self.has_period and self.record.opens_s <= now_s < self.record.deadline_s
 
     def is_near(self, now_s: float) -> bool:
@@ -94,17 +94,18 @@ class WindowEntry:
         return max(2, math.ceil(lasts_s / self.interval_s - 1e-9))
 
     def interval_at(self, now_s: float) -> int:
-        """s: whole intervals that are left, taken from all of them; d when less than one is left."""
+        """Return s, the index of the current interval: the number of all intervals less the whole ones left; d when
+        less than one is left."""
         left = math.floor((self.record.deadline_s - now_s) / self.interval_s + GRACE_FRAC)
         return self.intervals - min(max(left, 0), self.intervals)
 
     def row_of(self, at_s: float) -> int:
-        """The interval in which a moment lies, the first or last one for what lies outside."""
+        """Return the interval that contains a moment; the first or last one for a moment outside."""
         ahead = math.ceil((self.record.deadline_s - at_s) / self.interval_s - 1e-9)
         return min(max(self.intervals - ahead, 0), self.intervals - 1)
 
     def begin(self, period: Period) -> None:
-        """A period comes up, or a controller takes the window over: nothing of it has been counted."""
+        """Begin a period, or continue one after a change of controllers: nothing has been counted yet."""
         self._stretches = self.settings.periods.slots(period, self.interval_s)
         self.counts = [0] * self.slots
         self.arrived_since = 0
@@ -126,7 +127,7 @@ class WindowEntry:
             self.arrived_since += jobs
 
     def jobs_at(self) -> int:
-        """n: jobs of the queue that can be executed now."""
+        """Return n: the jobs of the queue that can be executed now."""
         return sum(entry.job.instances for entry in self.live.values() if not (entry.awaits or entry.held))
 
     # --- the forecast -----------------------------------------------------------------------------------------------
@@ -149,24 +150,24 @@ class WindowEntry:
         self.freeze_work(speed_mhz, running, speeds)
 
     def freeze_work(self, speed_mhz: float, running: Sequence[float], speeds: Mapping[str, float]) -> None:
-        """As `freeze`, only of how much work jobs are."""
+        """Do the same as `freeze`, only for the work of jobs."""
         done = self._done(speeds)[-MEAN_MAX:]
         work = work_of(done, running, self.settings.service_s * speed_mhz)
         mcycles = work.mean * self.record.service_margin
         self.change(mcycles=mcycles, mcycles_error=work.error, mcycles_cv=work.cv, service_factor=1.0)
 
     def _done(self, speeds: Mapping[str, float], until_s: float = math.inf) -> list[float]:
-        """Work of completed jobs, in Mcycles, oldest first."""
+        """Return the work of completed jobs, in Mcycles, oldest first."""
         return [job.mcycles * speeds.get(job.node_type, 1.0) for job in self.record.served if job.finished_s <= until_s]
 
     def service_times(self, running: Sequence[float], speeds: Mapping[str, float]) -> ServiceTimes | None:
-        """The distribution of the work of jobs, in Mcycles, by all that is known; None while it is taken for that of
-        an exponential. running: work that unfinished jobs have got."""
+        """Return the distribution of the work of jobs, in Mcycles, from all data; None while it is assumed exponential.
+        running: work done for unfinished jobs."""
         return None if self.phases(speeds) is None else service_times(self._done(speeds), running)
 
     def phases(self, speeds: Mapping[str, float]) -> Phases | None:
-        """The phases of a job's work, in Mcycles, by what was known when the period began, so that tables stay valid,
-        or as soon in it as enough is known; None where it is taken for exponential."""
+        """Return the phases of a job's work, in Mcycles. They use the data from the start of the period, which keeps
+        tables valid, or from the moment in it when there is enough data; None where the work is assumed exponential."""
         opens_s = self.record.opens_s
         if self._phases is None or self._phases[0] != opens_s:
             self._phases = opens_s, self._phases_of(self._done(speeds, opens_s))
@@ -177,7 +178,7 @@ class WindowEntry:
         return self._phases[1]
 
     def phase_count(self, speeds: Mapping[str, float]) -> int:
-        """How many phases service times have; 1: they are exponential."""
+        """Return how many phases service times have; 1: they are exponential."""
         found = self.phases(speeds)
         return 1 if found is None else found.count
 
@@ -209,7 +210,7 @@ class WindowEntry:
         return self.record.mcycles * self.record.service_factor
 
     def expected(self, from_s: float, to_s: float) -> float:
-        """Jobs that come in between two moments, by the forecast."""
+        """Return the number of jobs that come in between two moments, by the forecast."""
         return self.record.arrivals_factor * math.fsum(
             self._rate(stretch.slot) * max(0.0, min(to_s, stretch.to_s) - max(from_s, stretch.from_s))
             for stretch in self._stretches
@@ -220,7 +221,7 @@ class WindowEntry:
         return rates[min(slot, len(rates) - 1)] / self.interval_s if rates else 0.0
 
     def arrivals(self) -> Floats:
-        """float64[d, 1]: jobs that come in or are released in each interval."""
+        """Return float64[d, 1]: jobs that come in or are released in each interval."""
         found = np.zeros((self.intervals, 1))
         for stretch in self._stretches:
             rate = self._rate(stretch.slot) * self.record.arrivals_factor
@@ -237,8 +238,8 @@ class WindowEntry:
         return found
 
     def slot_bands(self, band: float = 0.95) -> list[tuple[float, float, float, float, int]]:
-        """For each slot of the submission period that comes by: when it begins, jobs expected in it by the forecast,
-        the band of their number, and how many came in."""
+        """Return for each slot of the submission period: its start, the number of jobs expected by the forecast, the
+        band of that number, and how many came in."""
         declared = self.settings.arrivals_per_day / self.slots
         spread = profile_of(self._history(), self._weekday(), declared).slot_spread
         rows = []
@@ -253,7 +254,7 @@ class WindowEntry:
     # --- the band ---------------------------------------------------------------------------------------------------
 
     def arrival_band(self, now_s: float) -> tuple[float, float, float]:
-        """Jobs expected since the forecast was last made, and between which numbers they may be."""
+        """Return the number of jobs expected since the forecast was last made, and the limits of its band."""
         mean = self.expected(self.record.from_s, now_s)
         low, high = count_band(np.array([mean]), np.array([self.record.spread]))
         return mean, float(low[0]), float(high[0])
@@ -302,7 +303,7 @@ class WindowEntry:
     # --- the end of a period ----------------------------------------------------------------------------------------
 
     def close(self, missed: int) -> None:
-        """The period is over: keep what was counted, and what its forecast was worth."""
+        """Close the period: keep its counts and the error of its forecast."""
         record = self.record
         exposure = np.zeros(self.slots)
         for stretch in self._stretches:
@@ -321,7 +322,7 @@ class WindowEntry:
         )
 
     def served(self, job: ServedJob) -> None:
-        """A job of the queue is complete."""
+        """Record a completed job of the queue."""
         self.change(served=(*self.record.served, job)[-SERVED_MAX:])
 
 
@@ -338,7 +339,7 @@ def _margin(margin: float, factor: float) -> float:
 
 
 def _on_grid(day: CountedDay, starts_s: float, slot_s: float, slots: int) -> tuple[Floats, Floats]:
-    """A day's counts and exposure by the slots of now; they may have been counted by others."""
+    """Return a day's counts and exposure on the current slots; they may have been counted on others."""
     edges = day.starts_s + day.slot_s * np.arange(len(day.counts) + 1)
     wanted = starts_s + slot_s * np.arange(slots + 1)
     counts = np.interp(wanted, edges, np.concatenate(([0.0], np.cumsum(day.counts))))

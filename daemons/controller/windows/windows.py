@@ -54,7 +54,7 @@ class WindowBook:
             entry.record = record
 
     def loaded(self) -> None:
-        """Every record and job is there: count what is known only from the jobs."""
+        """Start after every record and job is read: count what is derived only from the jobs."""
         for entry in self.entries.values():
             period = entry.settings.periods.at(entry.record.opens_s)
             if entry.has_period and period is not None:
@@ -130,7 +130,7 @@ class WindowBook:
         return job.ran_mcycles + max(0.0, now_s - job.runs_since_s) * speed_mhz
 
     def _speed_mhz(self, job: JobEntry) -> float:
-        """The speed that the job can have where it is wanted; that of its slowest instance."""
+        """Return the speed that the job can have where it is wanted; that of its slowest instance."""
         speeds = [job.job.speed_on_mhz(node) for node in self._inventories(job)]
         return min(speeds, default=0.0)
 
@@ -145,7 +145,7 @@ class WindowBook:
     # --- submitting -------------------------------------------------------------------------------------------------
 
     def refuse(self, job: Job, now_s: float) -> tuple[str, str]:
-        """Why a job cannot be accepted for its queue, or for what it is `after`: code and words ("": it can)."""
+        """Return why a job cannot be accepted for its queue, or for its `depends_on`: code and text ("": it can)."""
         if job.queue:
             window = self.by_queue.get(job.queue)
             if window is None:
@@ -165,13 +165,13 @@ class WindowBook:
     # --- time passes ------------------------------------------------------------------------------------------------
 
     def next_due_s(self, now_s: float) -> float:
-        """When a window opens or ends next (inf: never)."""
+        """Return when a window opens or ends next (inf: never)."""
         times = (at_s for e in self.entries.values() for at_s in (e.record.opens_s, e.record.deadline_s))
         return min((at_s for at_s in times if at_s > now_s), default=math.inf)
 
     def next_cycle_s(self, now_s: float) -> float:
-        """When a decision must come: whole cycles before the deadline that comes first, so that no part of an interval
-        is lost (inf: no window is near)."""
+        """Return when a decision must come: whole cycles before the earliest deadline, which avoids losing part of an
+        interval (inf: no window is near)."""
         cycle_s = self.settings.decide_s
         deadlines = [entry.record.deadline_s for entry in self.entries.values() if entry.is_near(now_s)]
         if not deadlines:
@@ -180,7 +180,7 @@ class WindowBook:
         return min(deadlines) - cycle_s * (math.ceil(left - 1e-6) - 1) if left > 1.0 + 1e-6 else min(deadlines)
 
     def due(self, now_s: float) -> None:
-        """A window opens or its deadline has come: draw the consequences and have it decided anew."""
+        """Handle the opening or the deadline of a window: draw the consequences and request a new decision."""
         self.tick(now_s)
         self.unit_of_work.place = self.unit_of_work.cycle = True
 
@@ -235,7 +235,7 @@ class WindowBook:
         return [mcycles for mcycles in found if mcycles > 0.0]
 
     def begun_mcycles(self, entry: WindowEntry, now_s: float) -> list[float]:
-        """Work that the jobs have got that were begun and are not done, once for each instance."""
+        """Return the work done for jobs that were begun and are not finished, once for each instance."""
         return [
             mcycles
             for job in entry.live.values()
@@ -244,7 +244,7 @@ class WindowBook:
         ]
 
     def cycle(self, now_s: float) -> None:
-        """A decision is about to be taken: compare what has happened with the forecasts."""
+        """Compare the observations with the forecasts before a decision is made."""
         self.tick(now_s)
         for entry in self.entries.values():
             running = self._running_mcycles(entry, now_s)
@@ -288,7 +288,7 @@ class WindowBook:
         return [node for node in self.cluster.nodes.values() if node.inventory is not None]
 
     def size(self, entry: WindowEntry) -> JobSize:
-        """What a job of its queue takes; it stands while it is about right, as the forecast does."""
+        """Return the size of a job of its queue; it is kept while it is about right, as the forecast is."""
         if entry.jobs_seen_new:
             entry.jobs_seen_new = False
             fresh = size_of(entry.jobs_seen, self.settings.vm_overhead_mib)
@@ -297,7 +297,7 @@ class WindowBook:
         return entry.size if entry.size is not None else JobSize(self.settings.vm_overhead_mib)
 
     def worth(self, entry: WindowEntry, nodes: Sequence[NodeEntry]) -> Worth:
-        """What each of the nodes is worth to it."""
+        """Return what each of the nodes is worth to it."""
         size, speeds = self.size(entry), self.type_speeds(entry)
         key = (tuple(node.inventory for node in nodes), size, speeds)
         known = self._worth.get(entry.settings.name)
@@ -309,7 +309,7 @@ class WindowBook:
         return known[1]
 
     def type_speeds(self, entry: WindowEntry) -> dict[str, float]:
-        """How fast nodes of each type are for its jobs, against what their clocks say."""
+        """Return how fast nodes of each type are for its jobs, relative to their clocks."""
         served, known = entry.record.served, self._type_speeds.get(entry.settings.name)
         if known is None or known[0] is not served:
             found = type_speeds(
@@ -319,19 +319,20 @@ class WindowBook:
         return known[1]
 
     def stays(self, job: JobEntry) -> bool:
-        """Whether a running job must be left where it is until it is done."""
+        """Return whether a running job must stay where it is until it is done."""
         window = self.by_queue.get(job.job.queue) if job.job.queue else None
         return window is not None and window.settings.removal is Removal.WAIT and job.phase is JobPhase.RUNNING
 
     def queued(self, job: JobEntry, now_s: float) -> bool:
-        """Whether the window of its queue is open, and sees to its nodes."""
+        """Return whether the window of its queue is open and chooses its nodes."""
         window = self.by_queue.get(job.job.queue) if job.job.queue else None
         return window is not None and window.is_open(now_s)
 
     # --- decisions --------------------------------------------------------------------------------------------------
 
     def decided(self, decision: ProvisioningDecision, now_s: float) -> None:
-        """Take note of what each window was given, and tell when that is too little for its promise."""
+        """Record the size of each window by the decision, and report windows that are too small for their deadline
+        target."""
         self.sizes = {size.window: size for size in decision.windows}
         for size in decision.windows:
             entry = self.entries.get(size.window)
@@ -341,15 +342,15 @@ class WindowBook:
         self.store()
 
     def _tell_danger(self, entry: WindowEntry, size: WindowSize, now_s: float) -> None:
-        """Tell what is new: a promise that is in danger, or `WORSE` times as much as when that was last told, and, not
-        before it is kept with a margin, that it is kept again. After a change of controllers what was told stands."""
+        """Report what is new: a deadline at risk, a risk `WORSE` times as high as last reported, or a deadline that is
+        on track again with a margin. After a change of controllers the reported state stands."""
         least, confidence = entry.settings.nodes_min, entry.settings.confidence
         breach = endangered(size, least, confidence)
         known = entry.record.danger_s is not None
         if breach is None:
             if known and endangered(size, least, 1.0 - SAFE_FRAC * (1.0 - confidence)) is None:
                 entry.change(danger_s=None)
-                self.unit_of_work.emit(now_s, "promise-kept-again", size.window, f"{size.nodes} nodes are enough")
+                self.unit_of_work.emit(now_s, "deadline-on-track", size.window, f"{size.nodes} nodes are enough")
             return
         if known and entry.told_breach is None:
             entry.told_breach = breach
@@ -357,12 +358,12 @@ class WindowBook:
             entry.change(danger_s=now_s)
             entry.told_breach = breach
             words = f"{size.jobs} jobs, {size.nodes} nodes: {danger_words(size, breach)}"
-            self.unit_of_work.emit(now_s, "promise-in-danger", size.window, words)
+            self.unit_of_work.emit(now_s, "deadline-at-risk", size.window, words)
 
 
 def endangered(size: WindowSize, nodes_min: int, confidence: float) -> float | None:
-    """The probability to miss the deadline where that is more than the window allows, None where it is not: as large as
-    it may be or as nodes are left for it, the window is too small."""
+    """Return the probability to miss the deadline where that exceeds what the window allows, None where it does not:
+    the window is too small at its maximum size, or with the nodes that are left for it."""
     allowed = 1.0 - confidence
     short = size.reason.code is ReasonCode.OUT_OF_REACH or size.wanted > size.nodes
     if not size.breach:
@@ -374,18 +375,18 @@ def endangered(size: WindowSize, nodes_min: int, confidence: float) -> float | N
 
 
 def danger_words(size: WindowSize, breach: float) -> str:
-    """How likely the deadline is missed, and whether nodes could help against it."""
+    """Return as text how likely the deadline is missed, and whether more nodes could help."""
     alone = dict(size.reason.numbers).get("unavoidable")
     words = f"misses its deadline with probability {breach:.3g}"
     return words if alone is None else f"{words}; run times alone, on any number of nodes, with {alone:.3g}"
 
 
 def breach_from(size: WindowSize, nodes_min: int) -> int:
-    """The number of nodes that the first of the probabilities of breach is told for."""
+    """Return the number of nodes to which the first of the breach probabilities applies."""
     return int(dict(size.reason.numbers).get("breach_from", max(nodes_min, 1)))
 
 
 def _saved_frac(job: JobEntry) -> float:
-    """How much of what a job has done its guests have saved, where they begin anew."""
+    """Return the share of a job's progress that its guests have saved, from which they restart."""
     step, done_mcycles = job.job.checkpoint_mcycles, job.done_mcycles
     return math.floor(done_mcycles / step) * step / done_mcycles if step > 0.0 and done_mcycles > 0.0 else 0.0

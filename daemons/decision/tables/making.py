@@ -20,7 +20,7 @@ Table = SizeTable | BreachTable | RiskTable | PhaseSizeTable
 
 
 def name_of(spec: Spec) -> str:
-    """A file name for what a table depends on."""
+    """Return a file name for everything that a table depends on."""
     if isinstance(spec, TableSpec):
         since = [str(spec.begin)] if spec.begin else []
         words = [spec.method, str(spec.guarded), spec.problem.digest(), *since]
@@ -30,11 +30,11 @@ def name_of(spec: Spec) -> str:
 
 
 def made(spec: Spec) -> Table:
-    """The table. Raises `InvalidValue` for what has none."""
+    """Build the table. Raises `InvalidValue` if the spec has none."""
     return build(spec) if isinstance(spec, TableSpec) else spec.build()
 
 
 def size_bytes(table: Any) -> int:
-    """What a table takes in memory, nearly."""
+    """Return the approximate memory of a table in bytes."""
     values = (getattr(table, field.name) for field in fields(table))
     return 1000 + sum(value.nbytes for value in values if isinstance(value, np.ndarray))

@@ -19,7 +19,7 @@ class Remembered:
         self._bytes = 0
 
     def get(self, name: str) -> Table | None:
-        """The table, None where it is not remembered."""
+        """Return the table, None if it is not cached."""
         if name not in self._tables:
             return None
         self._tables.move_to_end(name)
@@ -48,7 +48,7 @@ class MemoryTables:
         self.built = 0
 
     def __call__(self, spec: Any, /) -> Any:
-        """The table; None for what no table is made of."""
+        """Return the table; None for a spec that has no table."""
         if not isinstance(spec, Spec):
             return None
         name = name_of(spec)

@@ -9,7 +9,7 @@ from shared.ports.controller import LoadBalancer
 
 
 def make_balancer(keys: BalancerKeys) -> LoadBalancer:
-    """The driver that the configuration names. Raises InvalidInput when there is none of that name, or when its keys
-    cannot work."""
+    """Return the driver that the configuration names. Raises InvalidInput when there is none of that name, or when its
+    keys cannot work."""
     driver: LoadBalancer = plugins.find_driver(plugins.BALANCERS, "balancer.driver", keys.driver)(keys)
     return driver

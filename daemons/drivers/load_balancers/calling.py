@@ -1,4 +1,4 @@
-"""Tells a load balancer, and asks it what it has measured, off the core's thread."""
+"""Updates a load balancer and reads its measurements, off the core's thread."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ SLOW_S = 30.0  # told for so long, a balancer is in trouble
 
 
 class _Line:
-    """What is asked of one application's balancer, in which lane. `asked` counts on the core's thread what the balancer
-    was to be told, `done` in the lane what it has been told; `since_s`: when the first of what is not done was asked
-    for. `error`: why the last reading failed."""
+    """The requests to one application's balancer, with their lane. `asked` counts updates requested on the core's
+    thread, `done` those carried out in the lane; `since_s`: when the first outstanding one was requested. `error`: why
+    the last reading failed."""
 
     __slots__ = ("asked", "done", "error", "lane", "since_s")
 
@@ -29,11 +29,12 @@ class _Line:
 
 
 class Caller:
-    """Carries `Balance` and `Measure` effects out, in `LANES` lanes at most, so that few wait for another's: those of
-    one application always in the same one. `post` takes the answers.
+    """Carries out `Balance` and `Measure` effects, in at most `LANES` lanes, so few wait for another application's.
+    Those of one application always use the same lane. `post` takes the answers.
 
-    Nobody waits to be measured: while a balancer is being told, `Measure` is answered at once, without a reading and
-    with the trouble of the last one, if any, or once that takes longer than SLOW_S. What was missed is in the next one.
+    A measurement never waits: while a balancer is being updated, `Measure` is answered at once, without a reading and
+    with the last one's trouble, if any, or once the update takes longer than SLOW_S. The next reading includes the
+    missed one.
     """
 
     def __init__(
@@ -53,7 +54,7 @@ class Caller:
         return {Balance: self.tell, Measure: self.measure}
 
     def tell(self, effect: Balance) -> None:
-        """Have the balancer told."""
+        """Have the balancer updated."""
         if self._balancer is None:
             self._post(Balanced(effect.app, False, (), NO_BALANCER))
             return

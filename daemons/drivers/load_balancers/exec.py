@@ -1,4 +1,4 @@
-"""Has an operator's own program tell the load balancer: HAProxy's runtime API, keepalived, a cloud's own."""
+"""Has an operator's own program update the load balancer: HAProxy's runtime API, keepalived, a cloud's own."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class ExecBalancer:
         return Balanced(order.app, True, tuple(dict.fromkeys(vm for vm in told if vm in leaving)))
 
     def measure(self, app: str, now_s: float) -> FlowSample | None:
-        """The program is not asked."""
+        """Raise ContractViolation: the program does not measure."""
         raise ContractViolation(f"{app} at {now_s:g} s: this driver does not measure")
 
     def _run(self, order: Balance) -> subprocesses.Ended:
@@ -64,7 +64,7 @@ class ExecBalancer:
 
 
 def _table(order: Balance) -> dict[str, Any]:
-    """The order as the program reads it."""
+    """Return the order in the form that the program reads."""
     return {
         "app": order.app,
         "backends": [asdict(backend) for backend in order.backends],

@@ -1,5 +1,5 @@
 """HAProxy 2.6 or newer as the load balancer: instances come and go through its runtime API, applications by a reload
-(docs/balancer.md)."""
+(docs/how-to/load-balancer.md)."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class Haproxy:
         """See `LoadBalancer`. Not ok, with the reason: an application that does not say how it is served, or on a port
         that it may not have; instances of which none has an address; a configuration that HAProxy refuses."""
         if (name := bad_name(order)) is not None:
-            return self._answer(order.app, f"{name!r} is no name that HAProxy can be told")
+            return self._answer(order.app, f"{name!r} is not a valid HAProxy name")
         if order.serving is None:
             stays = any(not backend.drain for backend in order.backends)
             return self._answer(order.app, NO_SERVING) if stays else self._end(order)
@@ -117,7 +117,7 @@ class Haproxy:
             said = self._runtime.ask((*steps, *looking(app)))
             table = parse_table(app, said)
             if table is None:
-                raise TransientError("HAProxy began anew in the middle")
+                raise TransientError("HAProxy restarted during the update")
             steps = commands(wanted, table) if differences(wanted, table) else []
         return self._judged(wanted, table, said)
 
@@ -153,7 +153,7 @@ class Haproxy:
         return "" if done else "HAProxy refused its configuration; HAProxy's own log says why"
 
     def _refusal(self, app: str, serving: Serving) -> str:
-        """Why an application may not listen where it wants to."""
+        """Return why an application may not listen on its configured port."""
         low, high = self._keys.ports
         if not low <= serving.listen <= high:
             return f"listen = {serving.listen} is not among the ports {low} to {high} that applications may have"
@@ -163,7 +163,7 @@ class Haproxy:
     # --- an application that is gone ----------------------------------------------------------------------------------
 
     def _end(self, order: Balance) -> Balanced:
-        """Its last instances are drained; without any HAProxy does not listen for it any more."""
+        """End an application: drain its last instances; without any, HAProxy stops listening for it."""
         app = order.app
         self._readings.pop(app, None)
         _, table = self._look(app)
@@ -188,8 +188,8 @@ class Haproxy:
             return ()
         try:
             for process in self._master.processes().leaving:
-                under_way = parse_requests(app, self._master.ask(process, requests(app)))
-                empty -= {name for name, count in under_way.items() if count}
+                in_progress = parse_requests(app, self._master.ask(process, requests(app)))
+                empty -= {name for name, count in in_progress.items() if count}
         except TransientError:
             return ()  # nobody can tell: the limit for draining ends it
         return tuple(vm_of(name) for name in sorted(empty))
@@ -210,8 +210,8 @@ class Haproxy:
 
 
 def _taken(address: str, port: int) -> bool:
-    """Whether another program listens there. A reload would find out too, but stop the other applications' listening
-    for a moment."""
+    """Return whether another program listens there. A reload would find out too, but would interrupt the other
+    applications' listening for a moment."""
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     with socket.socket(family, socket.SOCK_STREAM) as tried:
         tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

@@ -38,7 +38,7 @@ def proxy_of(app: str) -> str:
 
 
 def bad_name(order: Balance) -> str | None:
-    """A name in an order that HAProxy must not be told, None when all are good."""
+    """Return a name in an order that HAProxy must not get, None when all are good."""
     names = ((APP, order.app), *((VM, backend.vm) for backend in order.backends))
     return next((name for form, name in names if not form.fullmatch(name)), None)
 
@@ -49,12 +49,12 @@ def server_of(vm: str) -> str:
 
 
 def vm_of(server: str) -> str:
-    """The instance that HAProxy knows by this name."""
+    """Return the instance that HAProxy knows by this name."""
     return server.replace(".", "#")
 
 
 def variable_of(app: str, what: str) -> str:
-    """A variable of HAProxy's for an application; such names take no `-`."""
+    """Return the name of an HAProxy variable for an application; such names take no `-`."""
     return f"proc.trimtab.{app.replace('-', '.')}.{what}"
 
 
@@ -91,7 +91,7 @@ class DesiredProxy:
 
     @property
     def digest(self) -> str:
-        """Tells one form from another."""
+        """Identifier that distinguishes one form from another."""
         return sha256(self.form.encode()).hexdigest()[:16]
 
     @property
@@ -100,7 +100,7 @@ class DesiredProxy:
         return self.text_with(self.servers)
 
     def text_with(self, servers: Iterable[Server]) -> str:
-        """The configuration with other servers than those that are wanted."""
+        """Return the configuration with the given servers instead of the desired ones."""
         head = (
             f"# {self.app}: written by Trimtab, again at every change. Changes of yours are lost.",
             "global",
@@ -111,7 +111,7 @@ class DesiredProxy:
         return "\n".join((*head, self.form, *lines)) + "\n"
 
     def settings(self, server: Server) -> str:
-        """What follows a server's name and address, wherever it is made."""
+        """Return the settings that follow a server's name and address, in every place that defines one."""
         return f"weight {server.weight} maxconn {server.request_max} {self.check}"
 
     def adding(self, server: Server) -> tuple[str, ...]:
@@ -121,15 +121,15 @@ class DesiredProxy:
         return (add, f"enable health {name}", *self.using(server.name))
 
     def using(self, server: str) -> tuple[str, ...]:
-        """Commands that put a server to use that is in maintenance, once a check has found it healthy. Whoever leaves
-        maintenance is up: it leaves it drained, since a program that does not listen yet would use up all tries of a
-        request, and requests of the queue that it got would lose their place there."""
+        """Return the commands that bring a server from maintenance into use, once a check has found it healthy. A
+        server that leaves maintenance is up. It leaves it drained: a program that does not listen yet would use up all
+        retries of a request, and queued requests it got would lose their place."""
         name = f"{proxy_of(self.app)}/{server}"
         return (f"set server {name} state drain", f"set server {name} health down", f"set server {name} state ready")
 
 
 def wanted_of(order: Balance, serving: Serving, keys: BalancerHaproxy) -> DesiredProxy:
-    """What HAProxy is to do by an order."""
+    """Return the state of HAProxy that an order describes."""
     request_max = serving.instance_max or order.limits.instance_max or keys.instance_max
     queue_max = serving.queue_max or order.limits.queue_max or keys.queue_max
     found = [(backend, _canonical(backend.address)) for backend in order.backends if not backend.drain]
@@ -152,12 +152,12 @@ def wanted_of(order: Balance, serving: Serving, keys: BalancerHaproxy) -> Desire
 
 
 def without_servers(text: str) -> str:
-    """A configuration as `Wanted.text` without the instances in it."""
+    """Return a configuration as `DesiredProxy.text` without its instances."""
     return "".join(line for line in text.splitlines(keepends=True) if not line.startswith(SERVER))
 
 
 def form_of(app: str, serving: Serving, probe: Probe | None, keys: BalancerHaproxy) -> str:
-    """The configuration of an application but for what changes at runtime."""
+    """Return the configuration of an application except for the parts that change at runtime."""
     return "\n".join((*_defaults(app, serving, probe, keys), *_listen(app, serving, probe, keys)))
 
 
@@ -179,7 +179,8 @@ def _defaults(app: str, serving: Serving, probe: Probe | None, keys: BalancerHap
 
 
 def _listen(app: str, serving: Serving, probe: Probe | None, keys: BalancerHaproxy) -> Iterable[str]:
-    """`spent` adds up the microseconds from a request to the begin of its answer, `errors` counts their own 5xx."""
+    """Return the listen section. `spent` adds up the microseconds from a request to the start of its answer, `errors`
+    counts the servers' own 5xx."""
     proxy, spent, errors = proxy_of(app), variable_of(app, "spent"), variable_of(app, "errors")
     return (
         f"listen {proxy} from {proxy}",
@@ -209,7 +210,7 @@ def _http_check(app: str, probe: Probe | None) -> Iterable[str]:
 
 
 def check_of(serving: Serving, probe: Probe | None, keys: BalancerHaproxy) -> str:
-    """How each server is checked: as its instance is watched, else by a connection."""
+    """Return the check of each server: by the probe of its instance, else by a connection."""
     period_s, fall, rise = keys.check_s, keys.check_fall, keys.check_rise
     if probe is not None:
         period_s, fall, rise = probe.period_s, probe.fall, probe.rise
@@ -222,12 +223,12 @@ def check_of(serving: Serving, probe: Probe | None, keys: BalancerHaproxy) -> st
 
 
 def quoted(text: str) -> str:
-    """Text of printable ASCII as one word of a configuration, whatever is in it."""
+    """Quote text of printable ASCII as one word of a configuration."""
     return "".join(one if one in PLAIN else f"\\x{ord(one):02x}" for one in text)
 
 
 def _canonical(address: str) -> str:
-    """An IP address in its shortest form, "" for anything else."""
+    """Return an IP address in its shortest form, "" for anything else."""
     try:
         found = ipaddress.ip_address(address)
     except ValueError:

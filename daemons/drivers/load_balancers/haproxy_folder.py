@@ -19,7 +19,7 @@ BIND = re.compile(r"^ +bind \S*:(\d+)$", re.MULTILINE)
 
 @dataclass(slots=True, eq=False)
 class Change:
-    """A file that is to be another, or none, with a reload, and what came of it: `refusal` ("": done), or `error`."""
+    """A file to replace or remove with a reload, and the result: `refusal` ("": done), or `error`."""
 
     app: str
     text: str | None
@@ -29,11 +29,11 @@ class Change:
 
 
 class Folder:
-    """Writes files so that HAProxy always finds whole ones. `reload` has HAProxy read them anew and says whether it can
-    work with them.
+    """Writes files so that HAProxy always finds complete ones. `reload` has HAProxy read them again and returns whether
+    it accepts them.
 
-    Changes that come while HAProxy reloads are carried out together by the next reload; where HAProxy cannot work with
-    those, the files are as before and each half is tried by itself, so that one application never holds up another.
+    Changes that arrive during a reload are carried out together by the next one. If HAProxy does not accept those, the
+    files are restored and each half is tried separately: one application never blocks another.
     """
 
     def __init__(self, path: str, reload: Callable[[], bool]) -> None:
@@ -53,18 +53,18 @@ class Folder:
             return ""
 
     def release(self, app: str) -> None:
-        """The application has the port that its file says, or none."""
+        """Reset the application's port to the one in its file, or to none."""
         with self._lock:
             self._known_ports().pop(app, None)
             if port := self.port(app):
                 self._known_ports()[app] = port
 
     def port(self, app: str) -> int:
-        """The port in the file of an application, 0 when there is none."""
+        """Return the port in the file of an application, 0 when there is none."""
         return _port(self.text(app) or "")
 
     def text(self, app: str) -> str | None:
-        """The configuration of an application, None when there is none. Raises TransientError when it cannot be
+        """Return the configuration of an application, None when there is none. Raises TransientError when it cannot be
         read."""
         return self._read(self._file(app))
 

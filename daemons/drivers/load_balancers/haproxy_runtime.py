@@ -25,7 +25,7 @@ class Runtime:
         self._calls = threading.BoundedSemaphore(CALLS_MAX)
 
     def ask(self, commands: Sequence[str]) -> str:
-        """What HAProxy prints when it carries these out, in order. Raises TransientError when it cannot be reached or
+        """Carry out commands in order and return HAProxy's output. Raises TransientError when it cannot be reached or
         does not answer within `limit_s`."""
         try:
             with self._calls:
@@ -71,12 +71,12 @@ class Master:
         return parse_processes(self._runtime.ask(["show proc"]))
 
     def ask(self, process: int, command: str) -> str:
-        """What one of its workers prints."""
+        """Return the output of one of its workers."""
         return self._runtime.ask([f"@!{process} {command}"])
 
     def reload(self, serves: Callable[[int], bool]) -> bool:
-        """Read the configuration anew, and wait until `serves(process)` says of the new worker that it does; false when
-        HAProxy cannot work with it and goes on as before. Raises TransientError when that is not known in time."""
+        """Reload the configuration, and wait until `serves(process)` is true for the new worker; return false when
+        HAProxy rejects it and continues as before. Raises TransientError when the result is unknown in time."""
         before = self.processes()
         self._runtime.ask(["reload"])
         until_s = _CLOCK.monotonic_s() + self._reload_limit_s
@@ -94,7 +94,7 @@ class Master:
 
 
 def parse_processes(printed: str) -> Processes:
-    """The answer to `show proc`. Raises TransientError when it is none."""
+    """Parse the answer to `show proc`. Raises TransientError when it is not one."""
     part, reloads, failed = "", -1, 0
     found: dict[str, list[int]] = {"# workers": [], "# old workers": []}
     for line in printed.splitlines():

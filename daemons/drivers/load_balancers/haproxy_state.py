@@ -19,7 +19,7 @@ ROWS, SERVER_ROWS = 7, 4  # of `show stat`: frontend, backend and servers; serve
 
 @dataclass(frozen=True, slots=True)
 class ServerState:
-    """A server that HAProxy has. `sessions`: requests under way on it or queued for it."""
+    """A server in HAProxy. `sessions`: requests in progress on it or queued for it."""
 
     name: str
     address: str
@@ -56,7 +56,7 @@ class Counters:
     queued: int
 
     def since(self, before: Counters, window_s: float) -> FlowSample | None:
-        """What has come since, None when HAProxy began anew in between."""
+        """Return the increase since an earlier reading, None when HAProxy restarted in between."""
         served = self.served - before.served
         rejected = self.rejected - before.rejected
         offered, spent_us = self.offered - before.offered, self.spent_us - before.spent_us
@@ -96,7 +96,7 @@ def looking(app: str) -> tuple[str, ...]:
 
 
 def parse_process(printed: str) -> int:
-    """The process that answered, where `show info` is among what it printed. Raises TransientError when it is not."""
+    """Return the process that answered, from `show info` in its output. Raises TransientError when it is missing."""
     for line in printed.splitlines():
         if line.startswith("Pid: ") and line[5:].isdigit():
             return int(line[5:])
@@ -104,13 +104,13 @@ def parse_process(printed: str) -> int:
 
 
 def requests(app: str) -> str:
-    """The command whose output `parse_requests` reads."""
+    """Return the command whose output `parse_requests` reads."""
     return f"show stat {proxy_of(app)} {SERVER_ROWS} -1"
 
 
 def parse_requests(app: str, printed: str) -> dict[str, int]:
-    """Requests under way on each server of an application, and queued for it; nothing where HAProxy has none. Raises
-    TransientError for what is no such table."""
+    """Return the requests in progress on each server of an application, and queued for it; nothing if HAProxy has none.
+    Raises TransientError for anything but such a table."""
     try:
         rows = _rows(proxy_of(app), printed.splitlines())
         return {name: int(row["scur"] or 0) + int(row["qcur"] or 0) for name, row in rows.items()}
@@ -119,7 +119,8 @@ def parse_requests(app: str, printed: str) -> dict[str, int]:
 
 
 def parse_table(app: str, printed: str) -> Table | None:
-    """What HAProxy has of an application, None when it has nothing. Raises TransientError when it says neither."""
+    """Return HAProxy's state of an application, None when it has none. Raises TransientError when the answer shows
+    neither."""
     lines = printed.splitlines()
     try:
         rows = _rows(proxy_of(app), lines)
@@ -178,7 +179,7 @@ def _counters(rows: dict[str, dict[str, str]], variables: dict[str, str], lines:
 
 
 def _rows(proxy: str, lines: Iterable[str]) -> dict[str, dict[str, str]]:
-    """Rows of `show stat` by what they are of."""
+    """Return the rows of `show stat` by server."""
     table = [line for line in lines if line.startswith(("# pxname,", f"{proxy},"))]
     if not table:
         return {}
@@ -186,13 +187,13 @@ def _rows(proxy: str, lines: Iterable[str]) -> dict[str, dict[str, str]]:
 
 
 def _states(proxy: str, lines: Iterable[str]) -> dict[str, list[str]]:
-    """Rows of `show servers state` by server."""
+    """Return the rows of `show servers state` by server."""
     split = (line.split() for line in lines if line[:1].isdigit())
     return {words[3]: words for words in split if len(words) >= STATE_FIELDS and words[1] == proxy}
 
 
 def _variables(app: str, lines: Iterable[str]) -> dict[str, str]:
-    """Values of ours by what they are, where HAProxy has them."""
+    """Return the values of Trimtab's variables by name, as far as HAProxy has them."""
     prefix = variable_of(app, "")
     found = {}
     for line in lines:
@@ -206,8 +207,8 @@ def _variables(app: str, lines: Iterable[str]) -> dict[str, str]:
 
 
 def commands(wanted: DesiredProxy, table: Table) -> list[str]:
-    """What makes HAProxy have what is wanted, without a reload: who is to serve comes before who is to go. Where one of
-    those that leave is up and none that stays, it is not drained yet, see `held`."""
+    """Return the commands that bring HAProxy to the desired state without a reload: servers are added before others are
+    removed. If a leaving server is up and no staying one is, it is not drained yet, see `held`."""
     proxy = proxy_of(wanted.app)
     names = {server.name for server in wanted.servers}
     found: list[str] = []
@@ -268,7 +269,7 @@ def emptying(app: str, leaving: Set[str], table: Table, staying: Set[str] = froz
 
 
 def differences(wanted: DesiredProxy, table: Table) -> list[str]:
-    """What is still not as wanted, in words; who rests is out, whether it could be deleted or not."""
+    """Return the remaining differences, in words; a resting server counts as removed, deleted or not."""
     found = [] if table.queue_max == wanted.queue_max else [f"the queue takes {table.queue_max}"]
     waiting = held(wanted, table)
     for server in wanted.servers:

@@ -1,4 +1,4 @@
-"""The balancer that nobody tells anything: it finds the instances by itself."""
+"""The balancer that nobody updates: it finds the instances without Trimtab."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from shared.values.web_app import FlowSample
 
 
 class NoBalancer:
-    """Implements `shared.ports.controller.LoadBalancer` where health checks or service discovery see to it."""
+    """Implements `shared.ports.controller.LoadBalancer` for setups with their own health checks or service
+    discovery."""
 
     name = "none"
     measures = False
@@ -22,5 +23,5 @@ class NoBalancer:
         return Balanced(order.app, True, tuple(backend.vm for backend in order.backends if backend.drain))
 
     def measure(self, app: str, now_s: float) -> FlowSample | None:
-        """Nobody is asked."""
+        """Raise ContractViolation: this driver does not measure."""
         raise ContractViolation(f"{app} at {now_s:g} s: this driver does not measure")

@@ -20,10 +20,12 @@ PASSED_ON = ("PATH", "LANG", "LC_ALL", "HOME", "TZ")
 
 @dataclass(frozen=True, slots=True)
 class CommandKeys:
-    """A program with its arguments, run without a shell."""
+    """A channel that runs a program."""
 
     argv: Command
+    """Program and arguments, run without a shell. It reads the message as JSON. Example: `["/usr/local/bin/page"]`."""
     timeout_s: Annotated[float, Range(0.1, 3600)] = 30.0
+    """Time limit of one run. Beyond it, the program is killed."""
 
 
 class CommandChannel:

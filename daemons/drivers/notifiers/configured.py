@@ -1,4 +1,5 @@
-"""`[notify]` of the configuration: its channels made, its rules checked and turned into what the core is told."""
+"""The section `[notify]` of the configuration: creates its channels, checks its rules and converts them to the core's
+settings."""
 
 from __future__ import annotations
 
@@ -19,7 +20,7 @@ CODES = (*EVENTS, *(ALARM + code for code in ALARMS))
 
 
 def make_channels(keys: NotifyKeys) -> dict[str, NotifyChannel]:
-    """The channels that are configured, by name. Raises InvalidInput with everything that is wrong with their keys."""
+    """Return the configured channels, by name. Raises InvalidInput with everything that is wrong with their keys."""
     made: dict[str, NotifyChannel] = {}
     problems: list[Problem] = []
     for name, table in keys.channels.items():
@@ -35,7 +36,7 @@ def make_channels(keys: NotifyKeys) -> dict[str, NotifyChannel]:
 
 
 def notify_of(keys: NotifyKeys) -> NotifySettings:
-    """What the core is told. Raises InvalidInput with everything that is wrong with the rules."""
+    """Return the settings of the core. Raises InvalidInput with everything that is wrong with the rules."""
     problems = [
         problem for place, rule in enumerate(keys.rules) for problem in _problems(f"notify.rules[{place}]", rule, keys)
     ]
@@ -43,7 +44,7 @@ def notify_of(keys: NotifyKeys) -> NotifySettings:
         raise InvalidInput(*problems)
     channels = {name: _kind(table.get("kind")) for name, table in keys.channels.items()}
     rules = tuple(map(_rule, keys.rules))
-    return NotifySettings(channels, rules, keys.tries_max, keys.give_up_s, keys.waiting_max, keys.cluster)
+    return NotifySettings(channels, rules, keys.attempts_max, keys.give_up_s, keys.waiting_max, keys.cluster)
 
 
 def _kind(given: object) -> str:
@@ -55,7 +56,7 @@ def _rule(keys: NotifyRuleKeys) -> NotifyRule:
     if keys.quiet_from:
         quiet = QuietHours(seconds_of_day(keys.quiet_from), seconds_of_day(keys.quiet_until), keys.timezone)
     return NotifyRule(
-        keys.events, keys.channels, keys.subjects, keys.at_least_every_s, keys.digest_s, keys.damp_s, quiet
+        keys.events, keys.channels, keys.subjects, keys.at_least_every_s, keys.digest_s, keys.deduplicate_s, quiet
     )
 
 
@@ -67,7 +68,7 @@ def _problems(where: str, rule: NotifyRuleKeys, keys: NotifyKeys) -> Iterator[Pr
         if not any(fnmatchcase(known, code) and known.startswith(ALARM) is code.startswith(ALARM) for known in CODES):
             near = nearest(code, CODES)
             yield Problem(
-                f"{where}.events", f"nothing has the code {code!r}", _one_of(near) or "see docs/notifications.md"
+                f"{where}.events", f"nothing has the code {code!r}", _one_of(near) or "see docs/how-to/notifications.md"
             )
     for name in rule.channels:
         if name not in keys.channels:

@@ -19,8 +19,8 @@ class TryLater(TransientError):
 
 
 def retry_after_s(text: str, now_s: float) -> float:
-    """What a header Retry-After asks for at `now_s`, a number of seconds or a date (RFC 9110 section 10.2.3): seconds,
-    0 to `LATER_MAX_S`; 0 for what is neither."""
+    """Return the delay that a header Retry-After requests at `now_s`, a number of seconds or a date (RFC 9110 section
+    10.2.3): seconds, 0 to `LATER_MAX_S`; 0 if it is neither."""
     try:
         wait_s = float(text) if text.isascii() and text.isdigit() else parsedate_to_datetime(text).timestamp() - now_s
     except (ValueError, OverflowError):

@@ -44,19 +44,28 @@ class Tls(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class EmailKeys:
-    """The server, who we are there, and whom messages go to. `port` 0: 587, 465 or 25, as `tls` is. `plain`: without
-    TLS to another machine; a password is never sent like that."""
+    """A channel that sends e-mail."""
 
     host: MailHost
+    """Name or address of the mail server. Example: `"mail.example.org"`."""
     from_: Address
+    """Address of the sender. Example: `"trimtab@example.org"`."""
     to: tuple[Address, ...]
+    """Addresses of the recipients. Example: `["oncall@example.org"]`."""
     port: Annotated[int, Range(0, 65_535)] = 0
+    """Port of the mail server. 0: 587, 465 or 25, as `tls` is."""
     tls: Tls = Tls.STARTTLS
+    """Encryption: `starttls`, `tls` from the first byte, or `none`."""
     user: Annotated[str, Form(r"[^\0\r\n]{0,256}", "a user, or nothing")] = ""
+    """User at the mail server. Empty: no login."""
     password_file: SecretFile = ""
+    """File of the user's password: a path or `credential:NAME`. It is read for each message."""
     ca_file: CaFile = ""
+    """Certificates of the trusted authorities (PEM). Empty: the system's."""
     timeout_s: Limit = 20.0
+    """Time limit of one message."""
     plain: bool = False
+    """Allow a connection without TLS to another machine. No password is sent then."""
 
 
 class Email:
@@ -74,12 +83,12 @@ class Email:
             self._password()
 
     def _password(self) -> str:
-        """Read anew each time: it may be changed while the controller runs."""
+        """Read the password each time: it may be changed while the controller runs."""
         return secrets.secret_of(f"{self._where}.password_file", self._keys.password_file)
 
     def send(self, message: Notify) -> str:
-        """Send it; who of several was refused is told. TransientError: it may work later; PermanentError: the server
-        does not want it."""
+        """Send the message; return the refused recipients if others were accepted. TransientError: it may work later;
+        PermanentError: the server rejects it."""
         keys, mail = self._keys, self._mail(message)
         deadline = Deadline(keys.timeout_s)
         server = _Server(deadline, self._context if keys.tls is Tls.TLS else None)
@@ -135,7 +144,7 @@ def _problems(where: str, keys: EmailKeys) -> list[Problem]:
 
 
 def _refused(code: int, told: str) -> TransientError | PermanentError:
-    """5xx is for good (RFC 5321, 4.2.1)."""
+    """Return the error for a refusal; 5xx is permanent (RFC 5321, 4.2.1)."""
     return PermanentError(told) if code >= 500 else TransientError(told)
 
 
@@ -191,7 +200,7 @@ class _Server(smtplib.SMTP):
         return reply
 
     def end(self) -> None:
-        """Say good-bye; the message is with the server already, whatever becomes of that."""
+        """Close the session; the server already has the message, so errors are ignored."""
         try:
             self.quit()
         except (OSError, smtplib.SMTPException):

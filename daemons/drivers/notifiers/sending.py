@@ -17,8 +17,8 @@ NO_CHANNEL = "this channel is not configured any more"
 
 
 class Sender:
-    """Carries `Notify` effects out; `post` takes the answers. The core has one message of a channel under way at a
-    time, so a lane holds one at most. Whatever a channel raises is an answer: it must not end the controller."""
+    """Carries out `Notify` effects; `post` takes the answers. The core sends one message of a channel at a time, so a
+    lane holds one at most. Any error of a channel becomes an answer: it must not end the controller."""
 
     def __init__(
         self,

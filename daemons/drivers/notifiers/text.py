@@ -1,4 +1,4 @@
-"""A message in words and in JSON. Names in it are whatever somebody has chosen: they are text and nothing else."""
+"""A message in words and in JSON. Names in it are chosen by users: they are text and nothing else."""
 
 from __future__ import annotations
 
@@ -14,19 +14,20 @@ _KINDS = {"alarm": "alarm", "cleared": "cleared"}
 
 
 def subject_line(message: Notify) -> str:
-    """One printable line that says what it is about."""
+    """Return one printable line that names the subject."""
     first, more = message.notices[0], len(message.notices) - 1
     line = f"[{message.cluster}] {_head(first)}" + (f" and {more} more" if more else "")
     return _printable(line if len(line) <= SUBJECT_MAX else line[: SUBJECT_MAX - 3] + "...")
 
 
 def body_text(message: Notify) -> str:
-    """A line for each notification, times in UTC."""
+    """Return a line for each notification, times in UTC."""
     return "\n".join(_printable(_line(notice)) for notice in message.notices) + "\n"
 
 
 def as_json(message: Notify) -> bytes:
-    """Everything, for programs (docs/notifications.md): the same bytes each time that the message is sent."""
+    """Return the whole message for programs (docs/how-to/notifications.md): the same bytes each time that it is
+    sent."""
     table = {
         "version": VERSION,
         "id": message.message,
@@ -53,7 +54,7 @@ def _table(notice: Notice) -> dict[str, Any]:
 
 
 def _parts(notice: Notice) -> tuple[str, str]:
-    """Its kind and its code."""
+    """Return its kind and its code."""
     head, colon, code = notice.what.partition(":")
     if colon and head in _KINDS:
         return _KINDS[head], code

@@ -37,18 +37,23 @@ CaFile = Annotated[str, Form(r"(/[^\0]+)?", "an absolute path, or nothing")]
 
 @dataclass(frozen=True, slots=True)
 class WebhookKeys:
-    """Where messages are posted. The URL may hold a token and is shown nowhere. `secret_file`: what they are signed
-    with, and where nobody else may read it. `plain`: without TLS to another machine."""
+    """A channel that posts messages to a URL."""
 
     url: HttpUrl = field(repr=False)
+    """URL that messages are posted to. It may contain a token and is never shown. Example:
+    `"https://hooks.example.org/trimtab"`."""
     secret_file: SecretFile = ""
+    """File of the secret that signs messages: a path or `credential:NAME`. Empty: messages are not signed."""
     timeout_s: Limit = 10.0
+    """Time limit of one message."""
     ca_file: CaFile = ""
+    """Certificates of the trusted authorities (PEM). Empty: the system's."""
     plain: bool = False
+    """Allow `http://` to another machine."""
 
 
 def context_of(where: str, ca_file: str) -> ssl.SSLContext:
-    """What servers are verified with. Raises InvalidInput when the file cannot be used."""
+    """Return the TLS context that verifies servers. Raises InvalidInput when the file cannot be used."""
     try:
         return ssl.create_default_context(cafile=ca_file or None)
     except OSError as error:  # an SSLError is one
@@ -58,7 +63,7 @@ def context_of(where: str, ca_file: str) -> ssl.SSLContext:
 
 
 def signature(secret: str, timestamp: str, body: bytes) -> str:
-    """`sha256=` and the HMAC-SHA256 of the timestamp, a dot and the body, in hexadecimal digits (RFC 2104)."""
+    """Return `sha256=` and the HMAC-SHA256 of the timestamp, a dot and the body, in hexadecimal digits (RFC 2104)."""
     return "sha256=" + hmac.new(secret.encode(), timestamp.encode() + b"." + body, hashlib.sha256).hexdigest()
 
 
@@ -84,7 +89,7 @@ class Webhook:
             self._secret()
 
     def _secret(self) -> str:
-        """Read anew each time: it may be changed while the controller runs."""
+        """Read the secret each time: it may be changed while the controller runs."""
         return secrets.secret_of(f"{self._where}.secret_file", self._keys.secret_file)
 
     def send(self, message: Notify) -> str:

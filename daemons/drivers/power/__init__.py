@@ -9,7 +9,7 @@ from shared.ports.controller import PowerDriver
 
 
 def make_driver(keys: PowerKeys) -> PowerDriver:
-    """The driver that the configuration names. Raises InvalidInput when there is none of that name, or when its keys
-    cannot work."""
+    """Return the driver that the configuration names. Raises InvalidInput when there is none of that name, or when its
+    keys cannot work."""
     driver: PowerDriver = plugins.find_driver(plugins.POWER, "power.driver", keys.driver)(keys)
     return driver

@@ -1,4 +1,4 @@
-"""Has an operator's own programs see to power: IPMI or Redfish, a switched socket, another scheduler's queue."""
+"""Has an operator's own programs manage power: IPMI or Redfish, a switched socket, another scheduler's queue."""
 
 from __future__ import annotations
 
@@ -43,6 +43,6 @@ class ExecPower:
 
 
 def commands(exec_: PowerExec) -> dict[PowerOperation, tuple[str, ...]]:
-    """The commands that are configured, by what they do."""
+    """Return the configured commands, by operation."""
     found = {operation: tuple(getattr(exec_, operation.value)) for operation in PowerOperation}
     return {operation: command for operation, command in found.items() if command}

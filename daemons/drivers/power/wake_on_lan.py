@@ -16,9 +16,9 @@ SENT_TIMES = 3  # they may get lost and nobody answers
 
 
 class WakeOnLan:
-    """Implements `shared.ports.controller.PowerDriver`; whether a node has woken tells its agent's next report.
+    """Implements `shared.ports.controller.PowerDriver`; the next report of a node's agent shows whether it has woken.
 
-    Raises InvalidInput when `power.broadcast` is no address.
+    Raises InvalidInput when `power.broadcast` is not an address.
     """
 
     name = "wake-on-lan"
@@ -51,12 +51,13 @@ class WakeOnLan:
 
 
 def magic_packet(mac: str) -> bytes:
-    """What a network card waits for while its host sleeps: six bytes 0xff, then its own address sixteen times."""
+    """Return the packet that a network card waits for while its host sleeps: six bytes 0xff, then its own address
+    sixteen times."""
     return b"\xff" * 6 + mac_bytes(mac) * 16
 
 
 def _resolve(broadcast: str) -> tuple[socket.AddressFamily, tuple[str, int]]:
-    """The address and port of `address`, `address:port` (IPv4 only) or an IPv6 address."""
+    """Return the address and port of `address`, `address:port` (IPv4 only) or an IPv6 address."""
     address, colon, port = broadcast.partition(":")
     if ":" in port:
         address, colon, port = broadcast, "", ""

@@ -39,7 +39,7 @@ class Utility:
         return int(self.pmf.shape[0])
 
     def added(self, profile: Profile) -> Utility:
-        """With one application more. Raises `InvalidValue` for one of another calendar, resource or unit."""
+        """Return the sum with one more application. Raises `InvalidValue` if its calendar, resource or unit differs."""
         _check_alike(self, profile)
         variance = profile.variance()
         return Utility(
@@ -55,11 +55,11 @@ class Utility:
         )
 
     def worst_pmf(self) -> Floats:
-        """The distribution of the sum if the demands vary together as much as can be."""
+        """Return the distribution of the sum if the demands vary together as much as possible."""
         return comonotone.pmf_of(self.worst_cdf)
 
     def worst_rho(self) -> Floats:
-        """rho (eq. 5) in the worst case; 0 where fewer than two demands vary."""
+        """Return rho (eq. 5) in the worst case; 0 if fewer than two demands vary."""
         pairs = pair_variance(self.variance_sum, self.sd_sum)
         together = comonotone.moments(self.worst_cdf)[1] - self.variance_sum
         varies = pairs > 1e-12 * np.maximum(1.0, self.variance_sum)
@@ -70,32 +70,33 @@ class Utility:
         return np.sqrt(variance_of_sum(self.variance_sum, self.sd_sum, rho))
 
     def theta_independent(self, gamma: float | Floats) -> Floats:
-        """The assurance of gamma units in each slot, if demands are independent."""
+        """Return the service probability of gamma units in each slot if demands are independent."""
         return theta_of(self.pmf, gamma)
 
     def theta_worst(self, gamma: float | Floats) -> Floats:
-        """The same if they vary together as much as can be."""
+        """Return the service probability of gamma units in each slot if demands vary together as much as possible."""
         return theta_of(self.worst_pmf(), gamma)
 
     def theta_normal(self, gamma: float | Floats, rho: Floats | float = 0.0) -> Floats:
-        """The same by the normal form (eq. 8) with pairs correlated by rho."""
+        """Return the service probability of gamma units by the normal form (eq. 8), with pairs correlated by rho."""
         return normal_form.theta(np.asarray(gamma), self.mean, self.sd(rho), self.peaks.astype(np.float64))
 
     def gamma_independent(self, theta: float) -> Ints:
-        """The least units with an assurance of theta in each slot, if demands are independent."""
+        """Return the least units with a service probability of theta in each slot if demands are independent."""
         return gamma_of(self.pmf, theta, self.peaks)
 
     def gamma_worst(self, theta: float) -> Ints:
-        """The same if they vary together as much as can be."""
+        """Return the least units with a service probability of theta if demands vary together as much as possible."""
         return gamma_of(self.worst_pmf(), theta, self.peaks)
 
     def gamma_normal(self, theta: float, rho: Floats | float = 0.0) -> Ints:
-        """The same by the normal form with pairs correlated by rho; theta = 1: the sum of peaks."""
+        """Return the least units with a service probability of theta by the normal form, with pairs correlated by rho;
+        theta = 1: the sum of peaks."""
         return normal_form.gamma(theta, self.mean, self.sd(rho), self.peaks)
 
 
 def empty(slots: int, resource: str = "servers", unit: float = 1.0) -> Utility:
-    """No application at all."""
+    """Return the sum of no applications."""
     zeros = np.zeros(slots)
     none = np.zeros(slots, dtype=np.int64)
     return Utility(
@@ -112,7 +113,8 @@ def empty(slots: int, resource: str = "servers", unit: float = 1.0) -> Utility:
 
 
 def utility(profiles: Sequence[Profile]) -> Utility:
-    """The sum of applications. Raises `InvalidValue` for none (see `empty`), or unlike slots, resources or units."""
+    """Return the sum of applications. Raises `InvalidValue` for an empty sequence (see `empty`), or if slots, resources
+    or units differ."""
     if not profiles:
         raise InvalidValue("profiles", 0, "at least one application")
     for profile in profiles[1:]:

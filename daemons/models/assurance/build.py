@@ -36,11 +36,11 @@ class Series:
     slots: int
 
     def with_migration(self) -> Series:
-        """The demands after the migration rule; instances that nobody has are passed over."""
+        """Return the demands after the migration rule; instances that no application was observed in are skipped."""
         return replace(self, demand=with_migration(self.demand))
 
     def between(self, first: int, last: int) -> Series:
-        """The instances numbered `first` .. `last` - 1."""
+        """Return the instances numbered `first` .. `last` - 1."""
         kept = slice(*np.searchsorted(self.instance, (first, last)).tolist())
         return replace(self, demand=self.demand[:, kept], instance=self.instance[kept], slot=self.slot[kept])
 
@@ -51,10 +51,12 @@ class Series:
 
 
 def needed_units(utilisation_percent: Floats, cpus: Ints, target: float) -> Ints:
-    """k = max(1, ceil(U cpus / target)) in whole numbers (section 6.1), int64: floating point errs for targets of 0.3,
-    0.6 or 0.8. Utilisation in percent of `cpus` and `target` (above 0, at most 1) count to six decimals.
+    """Return k = max(1, ceil(U cpus / target)) as int64 (section 6.1), computed in whole numbers: floating point errs
+    for targets of 0.3, 0.6 or 0.8. Utilisation in percent of `cpus` and `target` (above 0, at most 1) count to six
+    decimals.
 
-    Raises `InvalidValue` for a utilisation that is negative, not finite or above 10,000 %, or cpus below 0."""
+    Raises `InvalidValue` for a utilisation that is negative, not finite or above 10,000 %, or cpus below 0.
+    """
     if not 1.0 / _STEPS <= target <= 1.0:
         raise InvalidValue("target", target, "above 0, at most 1")
     percent, count = np.asarray(utilisation_percent, dtype=np.float64), np.asarray(cpus, dtype=np.int64)
@@ -77,12 +79,13 @@ def series(
     weekday: int = THURSDAY,
     at_once: int = _AT_ONCE,
 ) -> Series:
-    """One demand per application and slot instance from samples in any order: local seconds since the midnight of a day
-    that is `weekday` (0 Monday), the number of the application (0 .. applications - 1) and its demand. So many
-    samples are taken `at_once`, which bounds the memory beside the arrays given.
+    """Return one demand per application and slot instance, from samples in any order: local seconds since the midnight
+    of a day that is `weekday` (0 Monday), the number of the application (0 .. applications - 1) and its demand. Samples
+    are processed `at_once` at a time, which bounds the memory needed besides the arrays given.
 
     Raises `InvalidValue` for a time that is not finite or beyond 1e12 s, an application or demand out of range, or a
-    span of more than 10,000,000 instances."""
+    span of more than 10,000,000 instances.
+    """
     slots = slot_count(calendar, slot_s)
     local_s, application, units = np.asarray(local_s, np.float64), np.asarray(application), np.asarray(units)
     _check(local_s, application, units, applications)
@@ -121,10 +124,12 @@ def _check(local_s: Floats, application: Whole, units: Whole, applications: int)
 def profile_of(
     demand: Demand, slot: Ints, slots: int, resource: str = "servers", unit: float = 1.0
 ) -> tuple[Profile, int]:
-    """The profile of one application from its demands int[instances] (negative: not observed), and how many slots it
-    was never observed in: there it is assumed to need its peak, with 0 observations, which never promises too much.
+    """Return the profile of one application from its demands int[instances] (negative: not observed), and the number of
+    slots in which it was never observed. In those slots it is assumed to need its peak, with 0 observations, so the
+    service level is never overstated.
 
-    Raises `InvalidValue` where there is no observation at all, or slots x units exceed 2^25."""
+    Raises `InvalidValue` if there is no observation at all, or slots x units exceed 2^25.
+    """
     known = demand >= 0
     if not known.any():
         raise InvalidValue("demand", "no observation", "at least one for every application")
@@ -143,5 +148,5 @@ def profile_of(
 
 
 def profiles(observed: Series, resource: str = "servers", unit: float = 1.0) -> list[Profile]:
-    """The profile of each application of a series, see `profile_of`."""
+    """Return the profile of each application of a series, see `profile_of`."""
     return [profile_of(row, observed.slot, observed.slots, resource, unit)[0] for row in observed.demand]

@@ -41,7 +41,8 @@ class Assurance:
     weight: Floats
 
     def theta(self, gamma: float | Floats) -> Floats:
-        """The part of the demand that is served on average with gamma units (one number, or one for each slot)."""
+        """Return the part of the demand that is served on average with gamma units (one number, or one for each
+        slot)."""
         units = np.broadcast_to(np.asarray(gamma, dtype=np.float64), (self.utility.slots,))
         found = np.empty(self.utility.slots)
         for method, rows in self._rows().items():
@@ -59,7 +60,8 @@ class Assurance:
         return found
 
     def gamma(self, theta: float) -> Ints:
-        """The least whole units of each slot with an assurance of theta (0 < theta <= 1; 1: the sum of peaks)."""
+        """Return the least whole units of each slot with a service probability of theta (0 < theta <= 1; 1: the sum of
+        peaks)."""
         return theta_at_least(theta, self.utility.peaks, lambda units: self.theta(units.astype(np.float64)))
 
     def _rows(self) -> dict[Method, NDArray[np.int64]]:
@@ -68,12 +70,13 @@ class Assurance:
 
 
 def assurance(utility: Utility, measured: Measured | None = None, method: Method = Method.AUTO) -> Assurance:
-    """The assurance by one method for all slots, or the automatic choice for each slot:
+    """Return the service probability by one method for all slots, or by the automatic choice for each slot:
 
-    independent demands are not rejected: convolution; else the normal form with the measured rho, where the measured
-    sums do not reject it; else the mixture. Where nothing was measured of how demands vary together: the worst case.
+    convolution if independence is not rejected; else the normal form with the measured rho, if the measured sums do not
+    reject it; else the mixture. Without measurements of how demands vary together: the worst case.
 
-    Raises `InvalidValue` for the normal form or the mixture without measurements."""
+    Raises `InvalidValue` for the normal form or the mixture without measurements.
+    """
     slots = utility.slots
     if measured is None:
         if method in (Method.NORMAL, Method.MIXTURE):
@@ -104,6 +107,6 @@ def _chosen(utility: Utility, measured: Measured, slot: int) -> Method:
 
 
 def _weight(utility: Utility, rho: Floats) -> Floats:
-    """The part of the worst rho that was measured, 0..1."""
+    """Return the measured part of the worst-case rho, 0..1."""
     most = utility.worst_rho()
     return np.clip(np.divide(rho, most, out=np.zeros_like(most), where=most > 0.0), 0.0, 1.0)

@@ -26,7 +26,8 @@ def cdf_of(profile: Profile) -> Floats:
 
 
 def merged(one: Floats, other: Floats) -> Floats:
-    """The distribution function of the sum of two demands (or sums) in the worst case, from both of theirs."""
+    """Return the distribution function of the sum of two demands (or sums) in the worst case, from the distribution
+    function of each."""
     return np.sort(np.concatenate([one, other], axis=-1), axis=-1, kind="stable")
 
 
@@ -52,6 +53,6 @@ def moments(cdf: Floats) -> tuple[Floats, Floats]:
 
 
 def covariance_max(one: Profile, other: Profile) -> Floats:
-    """The largest covariance of two demands in each slot, float64[slots]."""
+    """Return the largest covariance of two demands in each slot, float64[slots]."""
     both = moments(merged(cdf_of(one), cdf_of(other)))[1]
     return np.maximum((both - one.variance() - other.variance()) / 2.0, 0.0)

@@ -25,7 +25,7 @@ _EPS = float(np.finfo(np.float64).eps)
 
 
 def convolved(one: Floats, other: Floats) -> Floats:
-    """The distributions of the sums: float64[..., n] and [..., m] to [..., n + m - 1], row by row."""
+    """Return the distributions of the sums, row by row: float64[..., n] and [..., m] give [..., n + m - 1]."""
     longer, shorter = (one, other) if one.shape[-1] >= other.shape[-1] else (other, one)
     if shorter.shape[-1] > SHORT:
         return _by_transform(longer, shorter)
@@ -62,9 +62,11 @@ def _by_transform(one: Floats, other: Floats) -> Floats:
 
 
 def total(pmfs: Sequence[Floats]) -> Floats:
-    """The distribution of the sum of any number of demands: float64[slots, ...] each, float64[slots, sum of peaks + 1].
+    """Return the distribution of the sum of any number of demands: float64[slots, ...] each gives float64[slots, sum of
+    peaks + 1].
 
-    By repeated doubling, alike sizes together; raises `InvalidValue` for none of them."""
+    Uses repeated doubling, similar sizes together. Raises `InvalidValue` for an empty sequence.
+    """
     if not pmfs:
         raise InvalidValue("pmfs", 0, "at least one distribution")
     ordered = sorted(pmfs, key=lambda each: each.shape[-1])
@@ -85,7 +87,7 @@ def total(pmfs: Sequence[Floats]) -> Floats:
 
 
 def _doubled(pmfs: Sequence[Floats]) -> Floats:
-    """The sum of distributions of about one size, as pairs of pairs."""
+    """Return the sum of distributions of about one size, as pairs of pairs."""
     width = max(each.shape[-1] for each in pmfs)
     level = np.zeros((len(pmfs), pmfs[0].shape[0], width))
     for row, each in zip(level, pmfs, strict=True):
@@ -101,12 +103,12 @@ def _doubled(pmfs: Sequence[Floats]) -> Floats:
 
 
 def _trimmed(pmf: Floats) -> Floats:
-    """Without the columns at the end that are 0 in all rows."""
+    """Return the distributions without the trailing columns that are 0 in all rows."""
     used = np.flatnonzero(pmf.any(axis=tuple(range(pmf.ndim - 1))))
     trimmed: Floats = pmf[..., : int(used[-1]) + 1]
     return trimmed
 
 
 def of_profiles(profiles: Sequence[Profile]) -> Floats:
-    """The distribution of the sum of independent applications."""
+    """Return the distribution of the sum of independent applications."""
     return total([profile.pmf for profile in profiles])

@@ -34,20 +34,22 @@ class Measured:
 
 
 def measure(observed: Series) -> Measured:
-    """The moments of the sums of a series.
+    """Return the moments of the sums of a series.
 
-    rho is a ratio of sums with population moments: the sum of the products of two applications' deviations over all
-    pairs and instances in which both were observed, by the sum of the products of their standard deviations over the
-    same. Without gaps that is eq. 5, and eq. 6 gives the variance of the measured sum; with gaps `mean` and `variance`
-    are what eqs. 1 and 6 give. Tested are the sums of the deviations that were observed, each by the standard deviation
-    that it should have. NaN for a slot in which nothing was observed."""
+    rho is a ratio of sums with population moments. The numerator is the sum of the products of two applications'
+    deviations over all pairs and instances in which both were observed. The denominator is the sum of the products of
+    their standard deviations over the same. Without gaps that is eq. 5, and eq. 6 gives the variance of the measured
+    sum; with gaps, `mean` and `variance` are the values of eqs. 1 and 6. The tests use the sums of the observed
+    deviations, each divided by its expected standard deviation. NaN for a slot in which nothing was observed.
+    """
     rows = [_slot(observed.demand[:, observed.slot == slot].astype(np.float64)) for slot in range(observed.slots)]
     mean, variance, rho, normal, independent, count = (np.array(column) for column in zip(*rows, strict=True))
     return Measured(mean, variance, rho, normal, independent, count.astype(np.int64))
 
 
 def _slot(demand: Floats) -> tuple[float, float, float, float, float, int]:
-    """One slot's columns of `Measured`, of float64[applications, instances], negative where there is none."""
+    """Return one slot's columns of `Measured`, from float64[applications, instances], negative where nothing was
+    observed."""
     known = demand >= 0.0
     counts = known.sum(axis=1)
     here = counts > 0
@@ -90,5 +92,5 @@ def variance_of_sum(variance_sum: Floats | float, sd_sum: Floats | float, rho: F
 
 
 def pair_variance(variance_sum: Floats | float, sd_sum: Floats | float) -> Floats:
-    """2 sum over pairs of sd_a sd_b, from the sums of variances and of standard deviations."""
+    """Return 2 sum over pairs of sd_a sd_b, from the sums of variances and of standard deviations."""
     return np.maximum(np.asarray(sd_sum) ** 2 - variance_sum, 0.0)

@@ -21,9 +21,9 @@ LEVELS = 16  # bounds are rounded up to so many steps, so that a day more seldom
 
 
 def measured(demand: Ints, slots: Ints) -> Floats:
-    """The coupling of each application, 0..1, float64[applications]: the largest over the slots. demand: whole numbers
-    [applications, instances], all observed; slots: which slot each instance was, [instances]. 0 where an application,
-    or all others, never vary."""
+    """Return the coupling of each application, 0..1, float64[applications]: the largest over the slots. demand: whole
+    numbers [applications, instances], all observed; slots: the slot of each instance, [instances]. 0 if an application,
+    or the sum of all others, never varies."""
     found = np.zeros(demand.shape[0])
     for slot in np.unique(slots):
         apart = demand[:, slots == slot].astype(np.float64)
@@ -39,15 +39,15 @@ def measured(demand: Ints, slots: Ints) -> Floats:
 
 @lru_cache(maxsize=4_096)
 def upper(coupling: float, observations: int) -> float:
-    """What is assumed of a coupling that was measured on so many instances of a slot: Wilson's upper bound at 95 %, in
-    steps of 1 / `LEVELS`."""
+    """Return the assumed coupling for one that was measured on `observations` instances of a slot: Wilson's upper bound
+    at 95 %, in steps of 1 / `LEVELS`."""
     bound = float(wilson(np.array(coupling), np.array(observations))[1])
     return min(1.0, math.ceil(bound * LEVELS - 1e-9) / LEVELS)
 
 
 def pair_couplings(couplings: Sequence[float], shared_variance: Sequence[Floats]) -> Floats:
-    """The variance that pairs add to a sum, float64[slots]. couplings: bounds, rising; shared_variance: for each the
-    variance that pairs within it and those before it would add in the worst case, float64[slots]."""
+    """Return the variance that pairs add to a sum, float64[slots]. couplings: bounds, rising; shared_variance: for each
+    bound, the variance that pairs within it and those before it would add in the worst case, float64[slots]."""
     total, before = np.zeros_like(shared_variance[0]), np.zeros_like(shared_variance[0])
     for coupling, upto in zip(couplings, shared_variance, strict=True):
         total += coupling * (upto - before)

@@ -24,7 +24,8 @@ def wilson(frequency: Floats, observations: Floats, confidence: float = 0.95) ->
 
 
 def half_width(pmf: Floats, observations: Ints, confidence: float = 0.95) -> Floats:
-    """The largest half-width of Wilson's intervals in each row: pmf float64[slots, n], observations int64[slots]."""
+    """Return the largest half-width of Wilson's intervals in each row: pmf float64[slots, n], observations
+    int64[slots]."""
     low, high = wilson(pmf, np.asarray(observations, np.float64)[:, None], confidence)
     widest: Floats = ((high - low) / 2.0).max(axis=1)
     return widest

@@ -13,9 +13,11 @@ SLACK = 1e-12  # of theta, for rounding: a Gamma whose theta misses what is want
 
 
 def theta_of(pmf: Floats, gamma: float | Floats) -> Floats:
-    """float64[slots] from pmf float64[slots, units + 1] and gamma >= 0, a number or one for each slot; whole or not.
+    """Return float64[slots] from pmf float64[slots, units + 1] and gamma >= 0, a number or one for each slot; whole or
+    fractional.
 
-    A sum of 0 is served in full. Raises `InvalidValue` for a gamma that is negative or NaN; infinity serves all."""
+    A sum of 0 is served in full. Raises `InvalidValue` for a gamma that is negative or NaN; infinity serves all.
+    """
     units = np.asarray(gamma, dtype=np.float64)
     if not (units >= 0.0).all():
         raise InvalidValue("gamma", "outside its range", "numbers, 0 or above")
@@ -31,12 +33,14 @@ def theta_of(pmf: Floats, gamma: float | Floats) -> Floats:
 
 
 def gamma_of(pmf: Floats, theta: float, peaks: Ints) -> Ints:
-    """The least whole gamma of each slot with at least this assurance (0 < theta <= 1), int64[slots]; 1: the peak."""
+    """Return the least whole gamma of each slot with at least this service probability (0 < theta <= 1), int64[slots];
+    1: the peak."""
     return theta_at_least(theta, peaks, lambda units: theta_of(pmf, units.astype(np.float64)))
 
 
 def theta_at_least(theta: float, peaks: Ints, assured: Callable[[Ints], Floats]) -> Ints:
-    """By bisection between 0 and the peaks, at which all is served; `assured` must not fall with the units."""
+    """Find the least units by bisection between 0 and the peaks, which serve everything; `assured` must not decrease
+    with the units."""
     if not 0.0 < theta <= 1.0:
         raise InvalidValue("theta", theta, "above 0, at most 1")
     enough = np.array(peaks, dtype=np.int64)

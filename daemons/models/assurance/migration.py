@@ -9,10 +9,12 @@ Demand = NDArray[np.int32]
 
 
 def with_migration(demand: Demand) -> Demand:
-    """The largest of each slot instance's demand and its two neighbours': int32[..., instances] in, the same out.
+    """Return the largest demand of each slot instance and its two neighbours: int32[..., instances] in, the same shape
+    out.
 
-    The instances are one series, whose first and last have one neighbour; a negative demand stands for an instance that
-    was not observed: it stays so and does not count as a neighbour."""
+    The instances are one series: the first and the last have one neighbour. A negative demand marks an instance that
+    was not observed: it stays negative and does not count as a neighbour.
+    """
     found = demand.copy()
     np.maximum(found[..., 1:], demand[..., :-1], out=found[..., 1:])
     np.maximum(found[..., :-1], demand[..., 1:], out=found[..., :-1])

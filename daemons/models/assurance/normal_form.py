@@ -19,10 +19,11 @@ _STILL = 1e-8  # of the mean: a smaller sd is lost in the roundings of the point
 
 
 def theta(gamma: Floats, mean: Floats, sd: Floats, peak: Floats) -> Floats:
-    """The assurance of `gamma` units (>= 0); the arguments broadcast. sd = 0, or below 1e-8 of the mean:
-    the sum is its mean.
+    """Return the service probability of `gamma` units (>= 0); the arguments broadcast. sd = 0, or below 1e-8 of the
+    mean: the sum is its mean.
 
-    Raises `InvalidValue` for what is negative or not finite."""
+    Raises `InvalidValue` for an argument that is negative or not finite.
+    """
     parts = np.broadcast_arrays(*(np.asarray(each, dtype=np.float64) for each in (gamma, mean, sd, peak)))
     for name, part in zip(("gamma", "mean", "sd", "peak"), parts, strict=True):
         if not (np.isfinite(part) & (part >= 0.0)).all():
@@ -51,7 +52,8 @@ def _below_peak(gamma: Floats, mean: Floats, sd: Floats, peak: Floats) -> Floats
 
 
 def gamma(theta_wanted: float, mean: Floats, sd: Floats, peak: Ints) -> Ints:
-    """The least whole numbers of units with at least this assurance (0 < theta <= 1), int64[slots]; 1: the peak."""
+    """Return the least whole numbers of units with at least this service probability (0 < theta <= 1), int64[slots]; 1:
+    the peak."""
     mean, sd, most = np.asarray(mean, np.float64), np.asarray(sd, np.float64), np.asarray(peak, dtype=np.int64)
     return theta_at_least(
         theta_wanted, most, lambda units: theta(units.astype(np.float64), mean, sd, most.astype(np.float64))

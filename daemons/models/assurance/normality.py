@@ -11,8 +11,8 @@ LEVEL = 0.05
 
 
 def jarque_bera(sums: Floats) -> tuple[float, float]:
-    """The statistic and its p-value by chi-squared of 2 degrees of freedom; (NaN, NaN) for fewer than 8 observations,
-    or where all are the same."""
+    """Return the statistic and its p-value by chi-squared of 2 degrees of freedom; (NaN, NaN) for fewer than 8
+    observations, or if all are the same."""
     sums = np.asarray(sums, dtype=np.float64)
     if sums.size < OBSERVATIONS_MIN:
         return np.nan, np.nan

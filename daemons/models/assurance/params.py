@@ -19,8 +19,8 @@ _PAIRS = "a list of [theta, price], theta above 0 and below 1"
 
 @dataclass(frozen=True, slots=True)
 class Params:
-    """Prices per unit-hour that is used, in whatever currency: of class guaranteed, of class predictable by theta, and
-    of best effort. They do not rise with falling assurance."""
+    """Prices per unit-hour used, in any currency: for class guaranteed, for class predictable by theta, and for best
+    effort. They do not rise with falling service probability."""
 
     guaranteed: float = 1.0
     predictable: tuple[tuple[float, float], ...] = ((0.999, 0.8), (0.99, 0.6), (0.9, 0.4))
@@ -54,7 +54,7 @@ class Params:
         return made
 
     def prices(self) -> tuple[ClassPrice, ...]:
-        """By falling assurance."""
+        """Return the prices by falling service probability."""
         return (
             ClassPrice(ServiceClass.GUARANTEED, self.guaranteed),
             *(ClassPrice(ServiceClass.PREDICTABLE, price, theta) for theta, price in self.predictable),

@@ -47,18 +47,19 @@ class Limits:
 
 def limits(
     observed: Ints,
-    head_room: float = HEAD_ROOM,
+    headroom: float = HEAD_ROOM,
     horizontal: Sequence[int] = HORIZONTAL,
     vertical: Sequence[int] | None = None,
 ) -> Limits:
-    """What may be used in a window (section 5): the most that was used in any of the observed demand, whole numbers
-    [days, slots, ...], but at least the mean use and `head_room` standard deviations of it, days being independent.
+    """Return the units that may be used in each window (section 5): the most that was used in any window of the
+    observed demand, whole numbers [days, slots, ...], but at least the mean use plus `headroom` standard deviations,
+    with independent days.
 
     horizontal: widths in slots; vertical: widths in instances of a slot (None: one, of all days). Raises `InvalidValue`
-    for a window longer than what was observed.
+    for a window longer than the observation.
     """
     observed = _checked(observed)
-    z = _head_room(head_room)
+    z = _headroom(headroom)
     rows = [WindowLimits(w, _row_limits(observed, w, z)) for w in horizontal]
     columns = [
         WindowLimits(w, _column_limits(observed, w, z)) for w in (observed.shape[:1] if vertical is None else vertical)
@@ -66,29 +67,30 @@ def limits(
     return Limits(observed.max(axis=0), tuple(rows), tuple(columns))
 
 
-def _row_limits(observed: Ints, width: int, head_room: float) -> Floats:
+def _row_limits(observed: Ints, width: int, headroom: float) -> Floats:
     days, slots = observed.shape[:2]
     sums = _sums(observed.reshape(days * slots, *observed.shape[2:]), width)
     peaks = _row_peaks(observed.max(axis=0), width)
-    return np.stack([_limit(sums[slot::slots], peaks[slot], head_room) for slot in range(slots)])
+    return np.stack([_limit(sums[slot::slots], peaks[slot], headroom) for slot in range(slots)])
 
 
-def _column_limits(observed: Ints, width: int, head_room: float) -> Floats:
-    spread = head_room * math.sqrt(width) * observed.std(axis=0)
+def _column_limits(observed: Ints, width: int, headroom: float) -> Floats:
+    spread = headroom * math.sqrt(width) * observed.std(axis=0)
     return np.asarray(np.maximum(_instances(observed, width), width * observed.mean(axis=0) + spread), dtype=np.float64)
 
 
-def _limit(sums: Ints, unseen: Ints, head_room: float) -> Floats:
-    """Of the sums of windows that begin alike, along the first axis; `unseen` where there are none."""
+def _limit(sums: Ints, unseen: Ints, headroom: float) -> Floats:
+    """Return the limit of windows that begin at the same slot, from their sums along the first axis; `unseen` if there
+    are none."""
     if not len(sums):
         return np.asarray(unseen, dtype=np.float64)
-    return np.asarray(np.maximum(sums.max(axis=0), sums.mean(axis=0) + head_room * sums.std(axis=0)), dtype=np.float64)
+    return np.asarray(np.maximum(sums.max(axis=0), sums.mean(axis=0) + headroom * sums.std(axis=0)), dtype=np.float64)
 
 
-def _head_room(head_room: float) -> float:
-    if not (math.isfinite(head_room) and head_room >= 0.0):
-        raise InvalidValue("head_room", head_room, "a finite number, 0 or above")
-    return head_room
+def _headroom(headroom: float) -> float:
+    if not (math.isfinite(headroom) and headroom >= 0.0):
+        raise InvalidValue("headroom", headroom, "a finite number, 0 or above")
+    return headroom
 
 
 def _checked(observed: Ints) -> Ints:
@@ -109,13 +111,13 @@ def _sums(series: Ints, width: int) -> Ints:
 
 
 def _instances(observed: Ints, width: int) -> Ints:
-    """The most used in `width` successive instances; [slots, ...]."""
+    """Return the most used in `width` successive instances; [slots, ...]."""
     return np.asarray(_sums(observed, width).max(axis=0))
 
 
 def _in_a_row(observed: Ints, width: int) -> Ints:
-    """The most used in `width` slots in a row, by the slot that they begin with; [slots, ...]. Where no window that
-    begins there was observed to its end, all that the peaks allow."""
+    """Return the most used in `width` consecutive slots, by the slot that they begin with; [slots, ...]. If no window
+    that begins there was observed to its end: all that the peaks allow."""
     days, slots = observed.shape[:2]
     series = observed.reshape(days * slots, *observed.shape[2:])
     sums = _sums(series, width)
@@ -126,7 +128,8 @@ def _in_a_row(observed: Ints, width: int) -> Ints:
 
 
 def _row_peaks(peaks: Ints, width: int) -> Ints:
-    """The sum of slot peaks in `width` slots in a row (section 5: the maximum possible demand of the interval)."""
+    """Return the sum of slot peaks in `width` consecutive slots (section 5: the maximum possible demand of the
+    interval)."""
     return np.asarray(sum(np.roll(peaks, -ahead, axis=0) for ahead in range(width)))
 
 
@@ -149,8 +152,8 @@ def vertical_share(observed: Ints, width: int) -> Floats:
 
 
 def shortest_window(observed: Ints, share: float) -> Ints:
-    """In how few successive instances of a slot `share` (0..1) of its total was used; int64[slots, ...] (section 6.5,
-    table 3a)."""
+    """Return the smallest number of successive instances of a slot in which `share` (0..1) of its total was used;
+    int64[slots, ...] (section 6.5, table 3a)."""
     observed = _checked(observed)
     widths = range(1, observed.shape[0] + 1)
     enough = np.stack([vertical_share(observed, width) >= share - _EXACT for width in widths])
@@ -162,20 +165,21 @@ def entitlement(
     slots: Ints,
     peaks: Sequence[int],
     reserved: int | None = None,
-    head_room: float = HEAD_ROOM,
+    headroom: float = HEAD_ROOM,
     horizontal: Sequence[int] = HORIZONTAL,
     vertical: Sequence[int] | None = None,
 ) -> Entitlement:
-    """What one application may use, from its demand in every slot instance that was observed, whole numbers in the
-    order of time, and `slots`, which slot each was: of the first `reserved` units (None: all) as `limits` has it.
+    """Return the quota of one application, from its demand in every observed slot instance, whole numbers in the order
+    of time, and `slots`, the slot of each instance. Of the demand, the first `reserved` units (None: all) count, as in
+    `limits`.
 
-    peaks: of the profile, for every slot of its calendar. vertical (None): all instances of the slots that were seen
-    least, and of those seen most. A window that was never observed is bounded by the peaks alone. Raises `InvalidValue`
-    for demands and slots that do not belong together.
+    peaks: of the profile, for every slot of its calendar. vertical (None): two windows, over all instances of the slots
+    observed least and over all of those observed most. A window that was never observed is bounded by the peaks alone.
+    Raises `InvalidValue` if demands and slots do not match.
     """
     most = max(peaks) if reserved is None else reserved
     demand, slots = _series(demand, slots, len(peaks))
-    demand, z = np.minimum(demand, most), _head_room(head_room)
+    demand, z = np.minimum(demand, most), _headroom(headroom)
     columns = [demand[slots == slot] for slot in range(len(peaks))]
     seen = [len(column) for column in columns if len(column)]
     widths = sorted({min(seen), max(seen)}) if vertical is None and seen else vertical or ()
@@ -198,22 +202,22 @@ def _series(demand: Ints, slots: Ints, count: int) -> tuple[Ints, Ints]:
     return found, slots
 
 
-def _row_units(demand: Ints, slots: Ints, width: int, peaks: list[int], head_room: float) -> tuple[float, ...]:
+def _row_units(demand: Ints, slots: Ints, width: int, peaks: list[int], headroom: float) -> tuple[float, ...]:
     sums = _sums(demand, width) if width <= len(demand) else demand[:0]
     first, unseen = slots[: len(sums)], np.asarray(width * max(peaks))
-    return tuple(float(_limit(sums[first == slot], unseen, head_room)) for slot in range(len(peaks)))
+    return tuple(float(_limit(sums[first == slot], unseen, headroom)) for slot in range(len(peaks)))
 
 
-def _column_units(columns: list[Ints], width: int, peaks: list[int], head_room: float) -> tuple[float, ...]:
+def _column_units(columns: list[Ints], width: int, peaks: list[int], headroom: float) -> tuple[float, ...]:
     return tuple(
-        float(_column_limits(column, width, head_room)) if len(column) >= width else float(width * peak)
+        float(_column_limits(column, width, headroom)) if len(column) >= width else float(width * peak)
         for column, peak in zip(columns, peaks, strict=True)
     )
 
 
 def opened(entitled: Entitlement, demand: Ints, slots: Ints, slot: int) -> Ledger:
-    """The ledger of an application at the beginning of slot `slot`, its windows full of the observed demand: see
-    `entitlement`. The slots just before are taken from the newest observed stretch that led to such a slot."""
+    """Return the ledger of an application at the beginning of slot `slot`, with its windows full of the observed
+    demand: see `entitlement`. The slots just before come from the newest observed stretch that led to such a slot."""
     demand, slots = _series(demand, slots, len(entitled.peaks))
     used = np.minimum(demand, entitled.reserved)
     depth, length = _depths(entitled)
@@ -226,7 +230,7 @@ def opened(entitled: Entitlement, demand: Ints, slots: Ints, slot: int) -> Ledge
 
 
 def _depths(entitled: Entitlement) -> tuple[int, int]:
-    """How many instances of a slot, and how many slots, are to be remembered."""
+    """Return the number of instances of a slot, and the number of slots, that the ledger must remember."""
     depth = max((window.width for window in entitled.vertical), default=1) - 1
     return depth, max((window.width for window in entitled.horizontal), default=1) - 1
 
@@ -234,8 +238,8 @@ def _depths(entitled: Entitlement) -> tuple[int, int]:
 def police(
     entitled: Entitlement, ledger: Ledger, requested: int, surplus: SurplusUse = SurplusUse.BEST_EFFORT
 ) -> tuple[PoliceVerdict, Ledger]:
-    """What of a request for `requested` units in all, held or new, is entitled in the ledger's slot, and why no more;
-    and the ledger with it. O(widths)."""
+    """Return how much of a request for `requested` units in total, held or new, is within quota in the ledger's slot,
+    and the reason for any limit; also the updated ledger. O(widths)."""
     if requested < 0:
         raise InvalidValue("requested", requested, "0 or above")
     limit, reason, used, width = min(_bounds(entitled, ledger), key=lambda bound: bound[0] - bound[2])
@@ -262,7 +266,8 @@ _Bound = tuple[float, PoliceReason, int, int]
 
 
 def _bounds(entitled: Entitlement, ledger: Ledger) -> list[_Bound]:
-    """Limit, reason, what was used before, width: of the tightest bounds the first is told."""
+    """Return limit, reason, units used before and width of each bound; of equally tight bounds the first is
+    reported."""
     slot = ledger.slot
     bounds: list[_Bound] = [
         (float(entitled.peaks[slot]), PoliceReason.BEYOND_PEAK, 0, 0),
@@ -283,7 +288,8 @@ def _newest(values: tuple[int, ...], count: int) -> tuple[int, ...]:
 
 
 def advanced(entitled: Entitlement, ledger: Ledger, slot: int) -> Ledger:
-    """The ledger at the beginning of the next slot, `slot`. What is held on counts again there, once it is policed."""
+    """Return the ledger at the beginning of the next slot, `slot`. Units that stay held count again there once they are
+    policed."""
     depth, length = _depths(entitled)
     instances = list(ledger.instances)
     instances[ledger.slot] = _newest((*instances[ledger.slot], ledger.used), depth)
@@ -292,8 +298,9 @@ def advanced(entitled: Entitlement, ledger: Ledger, slot: int) -> Ledger:
 
 
 def policed(demand: Ints, allowed: Limits, observed: Ints) -> Ints:
-    """What is entitled of the demand, whole numbers [days, slots, ...], day after day in the order of the slots, the
-    windows starting full of the observed days; of the same shape. Slots of a day are those of `observed`."""
+    """Return the part of the demand that is within quota, in the same shape. The demand is whole numbers [days, slots,
+    ...] and is processed day by day in the order of the slots. The windows start full of the observed days. The slots
+    of a day are those of `observed`."""
     demand, observed = _checked(demand), _checked(observed)
     days, slots = demand.shape[:2]
     depth = max((one.width for one in allowed.vertical), default=1) - 1
@@ -332,7 +339,7 @@ class _Recent:
         self._sums = [_last(rows, one.width - 1) for one in windows]
 
     def granted(self, slot: int, wanted: Ints) -> Ints:
-        """Of what is wanted in the next slot; it is used from then on."""
+        """Return the units granted of those wanted in the next slot, and count them as used."""
         granted = wanted
         for one, used in zip(self._windows, self._sums, strict=True):
             first = (slot - one.width + 1) % len(one.units)
@@ -348,9 +355,9 @@ class _Recent:
 
 
 def share_pools(demand: Ints, needed: Ints, sizes: Ints) -> Ints:
-    """What classes are served, all arrays whole numbers broadcast to [..., classes], the highest theta first: each from
-    what it needs itself (`needed`, theta's units of the slot) and then, in that order, from what the pools (`sizes`)
-    have beyond what all of them need (section 6.5: pool sharing by priority)."""
+    """Return the units that classes are served; all arrays are whole numbers broadcast to [..., classes], the highest
+    theta first. Each class is served from its own need (`needed`, theta's units of the slot), then, in that order, from
+    the surplus of the pools (`sizes`) over the needs of all classes (section 6.5: pool sharing by priority)."""
     demand, needed, sizes = np.broadcast_arrays(demand, needed, sizes)
     own = np.minimum(demand, np.minimum(needed, sizes))
     missing = demand - own

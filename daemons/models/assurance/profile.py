@@ -55,23 +55,24 @@ class Profile:
         return int(self.pmf.shape[1]) - 1
 
     def mean(self) -> Floats:
-        """float64[slots], units."""
+        """Return the mean, float64[slots], units."""
         mean: Floats = self.pmf @ np.arange(self.units + 1.0)
         return mean
 
     def variance(self) -> Floats:
-        """float64[slots], of the population, units squared."""
+        """Return the population variance, float64[slots], units squared."""
         apart = np.arange(self.units + 1.0) - self.mean()[:, None]
         variance: Floats = (self.pmf * apart**2).sum(axis=1)
         return variance
 
     def peaks(self) -> Ints:
-        """The largest demand with a probability above 0; int64[slots]."""
+        """Return the largest demand with a probability above 0; int64[slots]."""
         peaks: Ints = self.units - np.argmax(self.pmf[:, ::-1] > 0.0, axis=1)
         return peaks
 
     def layer(self, lower: int, upper: int | None = None) -> Profile:
-        """The part of the demand above `lower` units, up to `upper` (None: all of it): what a share covers."""
+        """Return the part of the demand above `lower` units, up to `upper` (None: all of it): the demand that a share
+        covers."""
         top = self.units if upper is None else upper
         if not 0 <= lower <= top:
             raise InvalidValue("lower", lower, f"0 to {top}")
@@ -82,7 +83,7 @@ class Profile:
 
 
 def from_demand(demand: ResourceDemand) -> Profile:
-    """The profile of what a reservation announces."""
+    """Return the profile of the demand that a reservation announces."""
     width = max(len(slot.probabilities) for slot in demand.slots)
     pmf = np.zeros((len(demand.slots), width))
     for row, slot in zip(pmf, demand.slots, strict=True):
@@ -92,7 +93,7 @@ def from_demand(demand: ResourceDemand) -> Profile:
 
 
 def to_demand(profile: Profile) -> ResourceDemand:
-    """What a reservation announces of a profile; each slot up to its own peak."""
+    """Return a profile as the demand that a reservation announces; each slot up to its own peak."""
     slots = (
         SlotDemand(tuple(map(float, row[: peak + 1])), int(count))
         for row, peak, count in zip(profile.pmf, profile.peaks(), profile.observations, strict=True)

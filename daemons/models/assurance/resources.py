@@ -9,10 +9,11 @@ from shared.base.errors import InvalidValue
 
 
 def binding(needed: Mapping[str, float], there: Mapping[str, float]) -> tuple[str, float]:
-    """The resource of which the largest part of what is there is needed, and that part; the first one of equals.
+    """Return the resource with the largest needed part of its available amount, and that part; the first of equals.
 
-    Of a resource with nothing there the part is infinite, unless nothing is needed. Raises `InvalidValue` for no
-    resource, an amount that is negative or not finite, or a resource of which it is not said how much there is."""
+    If nothing of a resource is available, the part is infinite, unless nothing is needed. Raises `InvalidValue` if no
+    resource is given, an amount is negative or not finite, or the available amount of a resource is missing.
+    """
     parts: dict[str, float] = {}
     for name, amount in needed.items():
         if name not in there:

@@ -24,13 +24,15 @@ _WORKDAYS = 5
 def cheapest_split(
     demand: ResourceDemand, calendar: Calendar, slot_s: float, assured: float, params: Mapping[str, Any]
 ) -> Split:
-    """Of one resource: guaranteed up to one bound, predictable with one of the thetas that have a price up to another,
-    best effort above, so that in each slot `assured` (above 0, at most 1) of the demand is served on average when every
-    class keeps its promise, at the least expected cost of a day (calendar workdays or hour-of-week: of a week).
+    """Return the cheapest split of one resource: guaranteed up to one bound, predictable with one of the thetas that
+    have a price up to another, best effort above. In each slot, `assured` (above 0, at most 1) of the demand is served
+    on average if every class meets its service level. The cost is the expected cost of a day (calendar workdays or
+    hour-of-week: of a week).
 
-    Exact: for each first bound the least second one that is enough; a later one costs no less, since prices fall with
-    assurance. Of splits that cost the same, the one that guarantees most. O(thetas x slots x units log units). Raises
-    `InvalidValue` for `assured`, `InvalidInput` for the prices."""
+    Exact: for each first bound the least sufficient second one is used; a later one costs no less, since prices fall
+    with the service probability. Of splits with the same cost, the one that guarantees most. O(thetas x slots x units
+    log units). Raises `InvalidValue` for `assured`, `InvalidInput` for the prices.
+    """
     if not 0.0 < assured <= 1.0:
         raise InvalidValue("assured", assured, "above 0, at most 1")
     prices = Params.of(params).prices()
@@ -60,7 +62,7 @@ def cheapest_split(
 
 
 def _hours(calendar: Calendar, slot_s: float, slots: int) -> Floats:
-    """How long each slot is, in hours of a day (hour-of-day) or of a week."""
+    """Return the length of each slot, in hours of a day (hour-of-day) or of a week."""
     hours = np.full(slots, slot_s / _HOUR_S)
     if calendar is Calendar.WORKDAYS:
         per_day = int(DAY_S / slot_s)
@@ -84,7 +86,7 @@ def _served(profile: Profile) -> Floats:
 
 
 def _least_ends(served: Floats, theta: float, assured: float) -> Ints:
-    """For each first bound the least second one with which every slot has what is assured; -1: none is enough."""
+    """Return, for each first bound, the least second one with which every slot reaches `assured`; -1: none suffices."""
     units = served.shape[1]
     ends = np.arange(units)
     for row in served:

@@ -10,10 +10,11 @@ from shared.values.agreement import Agreement, Granularity
 
 
 def shortfall(lowers: Sequence[tuple[int, tuple[bool, ...]]], capacity: Sequence[int]) -> tuple[int, ...]:
-    """How many units of each bound cannot be had when those before it have theirs: all 0 when all can be met at once.
+    """Return the number of units missing from each bound when earlier bounds are met first: all 0 when all can be met
+    at once.
 
-    lowers: of each environment its bound and which classes of units will do; capacity: units of each class. The sum is
-    the least possible. A maximum flow, O(environments x classes) per path.
+    lowers: for each environment its bound and the classes of units that suit it; capacity: units of each class. The sum
+    is the least possible. A maximum flow, O(environments x classes) per path.
     """
     matching = Matching([fits for _, fits in lowers], capacity)
     return tuple(units - matching.assign(index, units) for index, (units, _) in enumerate(lowers))
@@ -31,7 +32,7 @@ class Bound:
 
 
 def units_of(agreement: Agreement) -> str:
-    """In words, in what an agreement counts: "nodes running debian 12", "VMs of template 'small'"."""
+    """Describe the allocation unit of an agreement in words: "nodes running debian 12", "VMs of template 'small'"."""
     system = f"{agreement.os_type} {agreement.os_version}".strip()
     if agreement.granularity is Granularity.VM and agreement.template is not None:
         return f"VMs of template {agreement.template.name!r}" + (f" on nodes running {system}" if system else "")
@@ -39,7 +40,7 @@ def units_of(agreement: Agreement) -> str:
 
 
 def unmet(lowers: Sequence[Bound], capacity: Sequence[int], named: Collection[str] | None = None) -> tuple[str, ...]:
-    """A sentence for each lower bound that cannot be met when those before it are: put the one that is new last.
+    """Return a sentence for each lower bound that cannot be met when those before it are met: put the new one last.
 
     capacity: units of each class. named: the environments that the reader may know of (None: all).
     """
@@ -52,9 +53,9 @@ def unmet(lowers: Sequence[Bound], capacity: Sequence[int], named: Collection[st
 
 
 def contended(uppers: Sequence[Bound], capacity: Sequence[int], named: Collection[str] | None = None) -> str:
-    """That upper bounds cannot all be reached at once, in words ("": they can). No reason to refuse: an upper bound is
-    how far an environment comes first, not what it is promised. An environment without one is left out.
-    named: as for `unmet`."""
+    """Describe the upper bounds that cannot all be reached at once ("": they can). This is no reason to refuse: an
+    environment has priority up to its upper bound, but the bound is not guaranteed. An environment without one is left
+    out. named: as for `unmet`."""
     short = shortfall([(bound.units, bound.fits) for bound in uppers], capacity)
     if not any(short):
         return ""

@@ -43,7 +43,7 @@ class _Lender:
         self.lent[kind] += units
 
     def called(self) -> tuple[int, ...]:
-        """All that it is to give, by class."""
+        """Return all units that it must give, by class."""
         return tuple(lent + swapped for lent, swapped in zip(self.lent, self.swapped, strict=True))
 
 
@@ -98,11 +98,11 @@ class _Source:
         self.instead = {number: _Instead(lender) for number, lender in enumerate(lenders) if any(lender.lent)}
 
     def last(self, kind: int) -> int:
-        """The last lender that can give a unit of the class, there being one."""
+        """Return the last lender that can give a unit of the class; there must be one."""
         return self.givers[kind][-1]
 
     def most(self, kind: int) -> int:
-        """How many units of the class it can give."""
+        """Return the number of units of the class that the last lender can give."""
         number = self.last(kind)
         return min(self.room[number], self.lenders[number].stock[kind])
 
@@ -153,7 +153,7 @@ class _Arbiter:
         return Grants(given, taken, tuple(lender.called() for lender in self.busy))
 
     def _shortfalls(self) -> dict[str, Row]:
-        """How many units each group lacks, by what they are for."""
+        """Return the number of units that each group lacks, by purpose."""
         short: dict[str, Row] = {"lower": [], "reserve": [], "firm": [], "beyond": []}
         for claim, held in zip(self.claims, self.held, strict=True):
             first, top = claim.lower, max(claim.lower, claim.firm)
@@ -164,7 +164,7 @@ class _Arbiter:
         return short
 
     def _serve(self, what: str) -> None:
-        """From units that are free."""
+        """Meet shortfalls of this kind from free units."""
         for index, units in enumerate(self.short[what]):
             if units:
                 self._meet(what, index, self.matching.assign(index, units))
@@ -175,7 +175,7 @@ class _Arbiter:
             self.met[index] += units
 
     def _call(self, what: str, lenders: Sequence[_Lender]) -> None:
-        """From units that others hold."""
+        """Meet shortfalls of this kind from units that other groups hold."""
         if not any(self.short[what]):
             return
         self._call_from(what, self._source(lenders, beyond_lower=False), ())
@@ -211,7 +211,7 @@ class _Arbiter:
                 self._meet(what, index, units)
 
     def _give(self, index: int) -> tuple[int, ...]:
-        """Of what is assigned, as much as is requested; the rest stays reserved."""
+        """Give as many of the assigned units as were requested; the rest stays reserved."""
         group = self.matching.groups[index]
         left = self.met[index] + sum(self.idle[index].swapped)
         given = [0] * len(group.units)

@@ -17,11 +17,11 @@ class Mover(Protocol):
     fits: int
 
     def targets(self, source: int) -> int:
-        """The classes, as bits, that would do for units which it then frees of class `source`."""
+        """Return the classes, as bits, that could replace the units of class `source` that it would free."""
         ...
 
     def limit(self, source: int, target: int) -> int:
-        """How many units at most."""
+        """Return the largest number of units that can move."""
         ...
 
     def move(self, source: int, target: int, units: int) -> None:
@@ -43,7 +43,7 @@ class Assigned:
         return self.fits if self.units[source] else 0
 
     def limit(self, source: int, target: int) -> int:
-        """What is assigned of the class."""
+        """Return the number of units assigned of the class."""
         del target
         return self.units[source]
 
@@ -78,7 +78,7 @@ class Matching:
         return units - left
 
     def path(self, group: int, ends: int, movers: Sequence[Mover] = ()) -> list[Step]:
-        """The shortest way for a group to a unit of a class in `ends` (bits): empty when there is none."""
+        """Return the shortest path from a group to a unit of a class in `ends` (bits); empty if there is none."""
         fits = self.groups[group].fits
         if fits & ends:
             return [(None, -1, next(kind for kind in self.order if fits & ends & 1 << kind))]
@@ -101,7 +101,7 @@ class Matching:
         return units
 
     def _reached(self, fits: int) -> int:
-        """The classes that may be on a way, perhaps too many."""
+        """Return the classes that may be on a path, possibly too many."""
         seen = todo = fits
         while todo:
             kind = todo.bit_length() - 1
@@ -135,7 +135,7 @@ class Matching:
 
 
 def bits(units: Sequence[int]) -> int:
-    """Of which classes there are any."""
+    """Return the classes with at least one unit, as bits."""
     return sum(1 << kind for kind, number in enumerate(units) if number > 0)
 
 

@@ -11,7 +11,8 @@ _ONLY_TWO = "only two environments share their units"
 
 
 def objections(a: Agreement, b: Agreement) -> tuple[str, ...]:
-    """Why the two cannot share their units, one sentence each; none: they can. Who consents is not asked here."""
+    """Return the reasons why the two cannot share their units, one sentence each; empty if they can. Consent is not
+    checked here."""
     both = f"{a.name!r} and {b.name!r}"
     found = []
     if a.name == b.name:
@@ -25,19 +26,19 @@ def objections(a: Agreement, b: Agreement) -> tuple[str, ...]:
 
 
 def consents(agreement: Agreement, other: Agreement, granted: Sequence[str] = ()) -> bool:
-    """Whether its owner lets it be coordinated with the other one: both have the same owner, it names the other, it
-    shares with whoever asks, or its owner has `granted` (names of environments) it."""
+    """Return whether the owner of an environment consents to sharing with the other one: both have the same owner, it
+    names the other, it shares with any, or its owner has `granted` it (names of environments)."""
     named = other.name in (agreement.coordinated_with, *granted)
     return agreement.owner == other.owner or agreement.shares or named
 
 
 def entangled(agreement: Agreement, others: Sequence[Agreement], partners: Mapping[str, str] | None = None) -> str:
-    """Why its `coordinated_with` cannot be, in words ("": it can): who is named has another partner, or names another;
-    another environment of the same owner names one of the two; or names go round in a circle.
+    """Explain why its `coordinated_with` is impossible ("": it is possible): an environment it names has another
+    partner or names another; another environment of the same owner names one of the two; or names form a circle.
 
-    others: all other environments that are not destroyed; partners: the partner that each has now. A name of no
-    environment is no reason: it may be created later. Neither is what other owners name: they could stand in the way
-    without anybody's consent. What other owners have agreed among themselves is not told.
+    others: all other environments that are not destroyed; partners: the current partner of each. A name that matches no
+    environment is no reason: the environment may be created later. Names given by other owners are no reason either:
+    they could block the pair without anybody's consent. Agreements between other owners are not disclosed.
     """
     mine, named = agreement.name, agreement.coordinated_with
     if not named:
@@ -65,12 +66,12 @@ def entangled(agreement: Agreement, others: Sequence[Agreement], partners: Mappi
 
 
 def offer(batch: Agreement, candidates: Sequence[Agreement]) -> str:
-    """The name of the web environment that is offered to a batch environment which names none ("": nobody suits).
+    """Return the name of the web environment that is offered to a batch environment which names none ("": none suits).
 
-    candidates: those without a partner. One suits that names the batch environment, or names nobody and shares with
-    whoever asks, and against which there is no objection. Best first: it names the batch environment; it has the same
-    owner; its lower bound is nearest to that of the batch environment, since two of one size can lend each other most;
-    its name.
+    candidates: those without a partner. A candidate suits if there is no objection to it, and it names the batch
+    environment, or names none and shares with any. Best first: it names the batch environment; it has the same owner;
+    its lower bound is nearest to that of the batch environment, since two of one size can lend each other most; its
+    name.
     """
     if batch.coordinated_with or batch.workload is not WorkloadType.BATCH:
         return ""
@@ -103,7 +104,8 @@ def _system(agreement: Agreement) -> str:
 
 
 def _circle(known: Mapping[str, Agreement], start: str) -> list[str]:
-    """Who names whom from there on until it is itself, of three or more; empty when names do not lead back."""
+    """Return the circle of three or more environments that name each other from `start` on; empty if the names do not
+    lead back."""
     chain = [start]
     while (name := known[chain[-1]].coordinated_with) in known and name not in chain:
         chain.append(name)

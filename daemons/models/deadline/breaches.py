@@ -28,8 +28,8 @@ class BreachTable:
     breach: NDArray[np.float32]
 
     def at(self, interval: int, jobs: int, servers: Sequence[int]) -> Floats:
-        """float64[n]: for each number of servers (outside the table: the nearest inside), in straight lines between
-        what is in the table; it never rises with their number."""
+        """Return float64[n]: the value for each number of servers (outside the table: the nearest inside), by linear
+        interpolation; it never rises with the number of servers."""
         grid = self.jobs[interval]
         right = min(int(np.searchsorted(grid, jobs)), len(grid) - 1)
         left = max(right - (grid[right] > jobs), 0)
@@ -41,12 +41,12 @@ class BreachTable:
 
 @dataclass(frozen=True, slots=True)
 class BreachSpec:
-    """Which table is meant: that of a problem, whatever servers cost in it."""
+    """The key of a table: the problem it belongs to, regardless of server prices."""
 
     problem: DeadlineProblem
 
     def digest(self) -> str:
-        """A name for what the table depends on: 64 hexadecimal digits."""
+        """Return an identifier of everything that the table depends on: 64 hexadecimal digits."""
         return hashlib.sha256(f"breach {self.problem.digest()}".encode()).hexdigest()
 
     def build(self) -> BreachTable:
@@ -66,8 +66,8 @@ class BreachSpec:
 
 
 def without_prices(problem: DeadlineProblem, least: int | None = None) -> DeadlineProblem:
-    """The same problem where servers cost nothing and come at once, from `least` servers on: what is promised with a
-    size that is never changed does not depend on that."""
+    """Return the same problem with servers that cost nothing and deploy at once, from `least` servers on. The risk of a
+    size that never changes does not depend on cost and deployment."""
     free = np.zeros(problem.intervals)
     servers_min = problem.servers_min if least is None else least
     most, slots = problem.servers_max, problem.slots
@@ -86,7 +86,7 @@ def without_prices(problem: DeadlineProblem, least: int | None = None) -> Deadli
 
 
 def _some(values: Ints, most: int) -> Ints:
-    """At most so many of the values, the first and the last among them."""
+    """Return at most `most` of the values, the first and the last among them."""
     if values.size <= most:
         return values
     return np.unique(values[np.linspace(0, values.size - 1, most).round().astype(np.int64)])

@@ -15,16 +15,16 @@ SURE = 1e-15
 
 
 def all_sizes(problem: DeadlineProblem) -> Ints:
-    """The numbers of servers to choose from, ascending."""
+    """Return the numbers of servers to choose from, ascending."""
     return np.arange(problem.servers_min, problem.servers_max + 1)
 
 
 def finish_probabilities(
     problem: DeadlineProblem, servers: Ints | None = None, last: int = 0
 ) -> Iterator[tuple[int, Floats]]:
-    """For s = d, d - 1, .., `last`: s and Pr[no job left at the deadline | n jobs at s, servers from s on].
+    """Yield, for s = d, d - 1, .., `last`: s and Pr[no job left at the deadline | n jobs at s, servers from s on].
 
-    servers: int[P], all sizes by default. Each array is float64[P, N + 1]; more than N jobs are not finished.
+    servers: int[P], all sizes by default. Each array is float64[P, N + 1]; more than N jobs count as not finished.
     """
     sizes = all_sizes(problem) if servers is None else servers
     busiest = problem.slots * int(sizes.max()) * (problem.intervals - last) / problem.service
@@ -40,8 +40,8 @@ def finish_probabilities(
 
 
 def capacity(problem: DeadlineProblem, servers: Ints | None = None) -> Ints:
-    """int64[d, P], g_s(p): the most jobs at s that p servers from s on finish with the wanted confidence; -1 where not
-    even 0 jobs. servers: int[P], all sizes by default."""
+    """Return int64[d, P], g_s(p): the most jobs at s that p servers from s on finish with the required confidence; -1
+    if not even 0 jobs. servers: int[P], all sizes by default."""
     sizes = all_sizes(problem) if servers is None else servers
     table = np.full((problem.intervals, sizes.size), -1, dtype=np.int64)
     for interval, finish in finish_probabilities(problem, sizes):
@@ -51,8 +51,8 @@ def capacity(problem: DeadlineProblem, servers: Ints | None = None) -> Ints:
 
 
 def breach(problem: DeadlineProblem, interval: int, jobs: int, servers: Ints | None = None) -> Floats:
-    """float64[P], Pr[a job is left at the deadline | `jobs` at `interval`] for each number of servers from there on
-    (all sizes by default). `InvalidValue` for an interval outside 0..d or jobs below 0."""
+    """Return float64[P], Pr[a job is left at the deadline | `jobs` at `interval`] for each number of servers from there
+    on (all sizes by default). Raises `InvalidValue` for an interval outside 0..d or jobs below 0."""
     whole("interval", interval, 0, problem.intervals)
     whole("jobs", jobs, 0, 10**9)
     sizes = all_sizes(problem) if servers is None else servers

@@ -83,8 +83,8 @@ def cost_steps(
     guarded: bool = False,
     capacities: Ints | None = None,
 ) -> Iterator[CostStep]:
-    """The decision points of `cost_table`, from d - 1 back to 1. guarded: as there, with the problem's
-    confidence; capacities: `capacity` of all sizes, where it is at hand.
+    """Yield the decision points of `cost_table`, from d - 1 back to 1. guarded: as there, with the problem's
+    confidence; capacities: `capacity` of all sizes, if already computed.
 
     N is large enough for every number of jobs that can follow from one that the table decides on.
     """
@@ -124,7 +124,8 @@ class _Planner:
         self.least_last = least_sizes(problem, capacities[-1:], chain.jobs_max)[0] - problem.servers_min
 
     def costs(self, interval: int, values: Floats) -> Floats:
-        """float64[P, N + 1]: of q servers for one interval and what follows, without removal."""
+        """Return float64[P, N + 1]: the cost of q servers for one interval and of all later intervals, without
+        removal."""
         following = np.broadcast_to(values, (self.count, values.shape[1]))
         costs = self.chain.backward(interval, following, self.sizes)
         costs += self.sizes[:, None] * self.problem.price[interval]
@@ -135,14 +136,14 @@ class _Planner:
         return 0.0 if self.fast else float(self.problem.removal_price[interval])
 
     def largest(self, interval: int) -> Ints:
-        """w for each number of jobs: more servers are never needed."""
+        """Return w for each number of jobs: more servers are never needed."""
         if interval < self.problem.submission_end:
             return np.full(self.jobs.size, self.count - 1)
         needed = np.ceil(self.jobs / self.problem.slots).astype(np.int64) - self.problem.servers_min
         return np.clip(needed, 0, self.count - 1)
 
     def choose(self, interval: int, costs: Floats) -> Ints:
-        """int64[P, N + 1]: the size for each (p, n)."""
+        """Return int64[P, N + 1]: the size for each (p, n)."""
         largest = self.largest(interval)
         if interval == self.problem.intervals - 1:
             return np.broadcast_to(np.minimum(largest, self.least_last), (self.count, self.jobs.size))
@@ -159,7 +160,8 @@ class _Planner:
         return chosen
 
     def _above(self, interval: int) -> Floats:
-        """float64[P, N + 1]: Pr[more jobs at the next decision point than all servers finish in time], for (q, n)."""
+        """Return float64[P, N + 1]: Pr[more jobs at the next decision point than all servers finish in time], for (q,
+        n)."""
         above = (self.jobs > self.most[interval + 1]).astype(np.float64)
         return self.chain.backward(interval, np.broadcast_to(above, (self.count, above.size)), self.sizes)
 
@@ -168,7 +170,7 @@ class _Planner:
         return np.asarray(TIE * (np.abs(costs).min(axis=0) + highest), dtype=np.float64)
 
     def values(self, interval: int, costs: Floats, chosen: Ints) -> Floats:
-        """What the chosen sizes cost: float64[P, N + 1], or float64[1, N + 1] where removal is taken for free."""
+        """Return the cost of the chosen sizes: float64[P, N + 1], or float64[1, N + 1] if removal counts as free."""
         if self.fast:
             return np.take_along_axis(costs, chosen[:1], axis=0)
         removed = np.maximum(np.arange(self.count)[:, None] - chosen, 0)
@@ -184,7 +186,8 @@ class _Scope:
     tie: Floats
 
     def cheapest(self) -> Ints:
-        """The minimum over q as two running ones: what removal adds depends on p and q apart from each other."""
+        """Return the minimum over q, as two running minima: the removal cost separates into a part of p and a part of
+        q."""
         places = np.arange(self.costs.shape[0])[:, None]
         fewer, fewer_at = _running_least(self.costs - places * self.removal)
         more, more_at = (part[::-1] for part in _running_least(self.costs[::-1]))
@@ -201,7 +204,7 @@ class _Scope:
                 chosen[low, jobs] = self._from(low, chosen[low, jobs - 1], jobs, int(largest[jobs]))
 
     def _from(self, places: Ints, floors: Ints, jobs: int, forced: int) -> Ints:
-        """The cheapest sizes from `floors` on for the sizes `places`; `forced` where none may be chosen."""
+        """Return the cheapest sizes from `floors` on for the sizes `places`; `forced` if none may be chosen."""
         sizes = np.arange(self.costs.shape[0])
         away = places[:, None] - sizes
         costs = self.costs[:, jobs] + np.maximum(away, 0) * self.removal
@@ -214,7 +217,7 @@ class _Scope:
 
 
 def _running_least(costs: Floats) -> tuple[Floats, Ints]:
-    """The least of costs[: i + 1] for each i, and the last place that has it."""
+    """Return the least of costs[: i + 1] for each i, and the last index at which it occurs."""
     least = np.minimum.accumulate(costs, axis=0)
     places = np.where(costs <= least, np.arange(costs.shape[0])[:, None], 0)
     return least, np.maximum.accumulate(places, axis=0)

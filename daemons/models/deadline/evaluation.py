@@ -103,7 +103,7 @@ class _Run:
         return self._serve(interval, kept, added)
 
     def result(self, mass: Floats) -> Evaluation:
-        """Of the distribution at the deadline."""
+        """Return the evaluation from the distribution at the deadline."""
         left = mass.sum(axis=(0, 1))
         self.mean_jobs[-1] = left @ self.jobs
         deployments = Deployments(self.added_points, self.added_servers)

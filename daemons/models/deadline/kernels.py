@@ -36,7 +36,8 @@ _LOG_CHERNOFF = np.log(_CHERNOFF)
 
 @lru_cache(maxsize=1 << 16)
 def count_bound(mean: float, neglected: float = NEGLECTED) -> int:
-    """A count that a Poisson variable of this mean exceeds with a probability of at most `neglected` (Chernoff)."""
+    """Return a count that a Poisson variable of this mean exceeds with a probability of at most `neglected`
+    (Chernoff)."""
     if mean <= 0.0:
         return 0
     return math.ceil(float(np.min((mean * (_CHERNOFF - 1.0) - math.log(neglected)) / _LOG_CHERNOFF)))
@@ -92,7 +93,7 @@ class Uniformised:
         return self.problem.slots * servers * (end - begin) / self.problem.service
 
     def _pieces(self, interval: int, servers: int, begin: float, end: float, back: bool) -> list[Piece]:
-        """The span in pieces, in the order of time; `back`: against it, from the end to the begin."""
+        """Return the span in pieces, in the order of time; `back`: in reverse, from the end to the beginning."""
         key = (interval, servers, begin, end, back)
         if key not in self._spans:
             events = self._events(servers, begin, end)
@@ -147,7 +148,7 @@ class Chain(Uniformised):
         return result
 
     def forward(self, interval: int, mass: Floats, servers: Ints, begin: float = 0.0, end: float = 1.0) -> Floats:
-        """Where the probability `mass` at the moment `begin` of the interval is at its moment `end`.
+        """Move the probability `mass` from the moment `begin` of the interval to its moment `end`.
 
         mass: float64[R, jobs_max + 1]; servers: int[R], one number for each row. Returns the same shape.
         """
@@ -167,7 +168,7 @@ class Chain(Uniformised):
         return result
 
     def _blocks(self, servers: Ints, begin: float, end: float, up: int) -> Iterator[tuple[Ints, int]]:
-        """Rows of similar sizes, and how many jobs from which on their servers stay busy all the time."""
+        """Yield rows of similar sizes, with the number of jobs from which on their servers stay busy throughout."""
         order = np.argsort(servers, kind="stable")
         first = 0
         while first < order.size:
@@ -206,7 +207,8 @@ class Chain(Uniformised):
         return self._factors[key]
 
     def _far(self, interval: int, rows: Floats, servers: Ints, begin: float, end: float, back: bool) -> Floats:
-        """Rows moved by the net count, on a circle that is long enough to tell what moved below the first column."""
+        """Return the rows moved by the net count, on a circle long enough to separate mass that moved below the first
+        column."""
         down = count_bound(self._events(int(servers.max()), begin, end))
         up = count_bound(self.arrivals(interval, begin, end))
         length = fft.next_fast_len(rows.shape[1] + up + down, real=True)
@@ -261,8 +263,8 @@ def _inserted(power: Floats, offset: float, slope: float) -> Floats:
 
 
 def _sum_of_series(start: Floats, leave: Floats, piece: Piece, back: bool) -> Floats:
-    """The coefficients w of the uniformised chain's power series, (k + 1) w[k+1] = M w[k] + U (sum_i rate[i] w[k-i])
-    with the departures M and the arrivals U, summed at the end of the piece."""
+    """Return the coefficients w of the uniformised chain's power series, (k + 1) w[k+1] = M w[k] + U (sum_i rate[i]
+    w[k-i]) with the departures M and the arrivals U, summed at the end of the piece."""
     order = piece.rate.size
     stay = piece.events - leave
     ring = np.zeros((order + 1, *start.shape))

@@ -1,15 +1,16 @@
 """Sizes by the linear program of mean numbers of jobs (batch-provisioning.txt section 6.3, item 1).
 
-Readings. The jobs n at the decision point s are known and hold all that arrived before; what arrives in interval j
-is there at j + 1. A server that has a job finishes it within the interval with the probability f = 1 - e**(-1/x), x the
-mean service time, and no other. Of the jobs at most 1 - confidence are left at the deadline in the mean: none at all
-cannot be reached, and the probability of a late job is at most the mean number of them. So, with b_j jobs served,
+Interpretation. The jobs n at the decision point s are known and hold all that arrived before; jobs that arrive in
+interval j are present at j + 1. A server that has a job finishes it within the interval with the probability f = 1 -
+e**(-1/x), x the mean service time, and no other. The mean number of jobs left at the deadline is at most 1 -
+confidence: 0 cannot be reached, and the probability of a late job is at most the mean number of late jobs. With b_j
+jobs served, the program is
 
     minimise sum_j c_j q_j  so that  n_j+1 = n_j - f b_j + a_j,  b_j <= n_j,  b_j <= slots q_j,  n_d <= 1 - confidence.
 
-One program per decision point does for all n. Its value is convex in n, so there is a number of jobs y that is best to
-have left, whatever n is: the first size is that which goes down to y, or as near to it as n and the sizes allow. y is
-what the program finds in which the first interval's jobs are bought at its price per job finished.
+One program per decision point covers all n. Its value is convex in n. Therefore one number of jobs y is best to leave,
+for every n: the first size is the one that goes down to y, or as near to it as n and the sizes allow. The program finds
+y when the first interval's jobs are bought at its price per job finished.
 """
 
 from __future__ import annotations
@@ -37,14 +38,14 @@ LEAST_MISS = 1e-12
 
 
 def lp_table(problem: DeadlineProblem, guarded: bool = False) -> SizeTable:
-    """The first size of the program's solution at every decision point, rounded up: serving more than the program asks
-    for cannot break its promise.
+    """Return the first size of the program's solution at every decision point, rounded up: serving more than the
+    program requires cannot violate its constraint.
 
-    With g_s(`servers_max`) jobs or more, or where the program has no solution, the size is the largest, from the end of
-    submission on `needed(n)`; at a price below 0 it is the largest too. guarded: sizes with which
-    Pr[n_{s+1} > g_{s+1}(`servers_max`) | n, size] is above 1 - `confidence` are raised until it is not. The confidence
-    in all this is raised (`GUARD_ROUNDS` times at most) until the table keeps the problem's, from `servers_min` servers
-    and no job on and with `deploy`; where that is not reached the table that misses least is returned.
+    The size is the largest with g_s(`servers_max`) jobs or more, or if the program has no solution. From the end of
+    submission on it is `needed(n)`; at a price below 0 it is the largest too. guarded: sizes with which Pr[n_{s+1} >
+    g_{s+1}(`servers_max`) | n, size] is above 1 - `confidence` are raised until it is not. The confidence of the whole
+    table is raised (`GUARD_ROUNDS` times at most) until the table keeps the problem's, from `servers_min` servers and
+    no job on and with `deploy`. If that is not reached, the table with the lowest miss probability is returned.
     """
     if not guarded:
         return _table(problem, guarded=False)
@@ -62,8 +63,8 @@ def lp_table(problem: DeadlineProblem, guarded: bool = False) -> SizeTable:
 
 
 def jobs_to_leave(problem: DeadlineProblem) -> Floats:
-    """float64[d], y for each decision point s (entry 0 is 0): the program serves jobs until so many are left, as far as
-    servers and jobs allow. 0 where no solution exists: as many as possible are served."""
+    """Return float64[d], y for each decision point s (entry 0 is 0): the program serves jobs until y are left, as far
+    as servers and jobs allow. 0 if no solution exists: as many as possible are served."""
     program = _Program(problem)
     return np.array([0.0] + [program.left(interval) for interval in range(1, problem.intervals)])
 
@@ -91,8 +92,9 @@ def _table(problem: DeadlineProblem, guarded: bool) -> SizeTable:
 
 
 def _guarded(problem: DeadlineProblem, most: Ints, jobs_max: int) -> Ints:
-    """int64[d, jobs_max + 1]: the fewest servers after which the next number of jobs is above `most` with no more than
-    the allowed probability; `servers_min` where all servers cannot prevent it (the capacity forces the size there)."""
+    """Return int64[d, jobs_max + 1]: the fewest servers with which the next number of jobs exceeds `most` with no more
+    than the allowed probability; `servers_min` if all servers cannot prevent it (the capacity forces the size
+    there)."""
     sizes = all_sizes(problem)
     chain = Chain(problem, jobs_max + count_bound(float(problem.arrivals[:, 0].max())))
     jobs = np.arange(chain.jobs_max + 1)
@@ -128,7 +130,8 @@ class _Program:
         self.equal = _matrix([j, j, j], [after, jobs, served], [one, -one, self.finished * one], (count, 3 * count + 1))
 
     def left(self, interval: int) -> float:
-        """y: jobs that it is best to have left of those at `interval`. Each of them saves the price of its service."""
+        """Return y: the number of the jobs at `interval` that it is best to leave. Each of them saves the price of its
+        service."""
         problem = self.problem
         count = problem.intervals - 1 - interval
         cost = np.zeros(3 * count + 1)

@@ -67,23 +67,23 @@ class _Solution:
     miss: float
 
     def dual(self, allowed: float) -> float:
-        """A lower bound of the cost of every rule that misses with a probability of at most `allowed`."""
+        """Return a lower bound of the cost of every rule that misses with a probability of at most `allowed`."""
         return self.cost + self.multiplier * (self.miss - allowed)
 
 
 def optimal_table(problem: DeadlineProblem, gap: float = GAP) -> SizeTable:
-    """The sizes of `optimal`."""
+    """Return the sizes of `optimal`."""
     return optimal(problem, gap).table
 
 
 def optimal(problem: DeadlineProblem, gap: float = GAP) -> OptimalResult:
-    """Least expected server cost + penalty subject to Pr[a job is left at the deadline] <= 1 - confidence.
+    """Return the least expected server cost + penalty subject to Pr[a job is left at the deadline] <= 1 - confidence.
 
-    Without a penalty the rule gives up, at the least cost, where the promise is lost for certain; a penalty of at
-    least the cost of a job's service keeps it working. gap: the search ends when the best rule that keeps the promise
-    costs at most this share (above 0) of all servers' cost more than the lower bound, or when no multiplier leads to a
-    better one: a rule without chance cannot always use up what the promise allows. With more than 25 sizes the time to
-    deploy enters the choice of sizes to second order only; what the rule brings is exact all the same.
+    Without a penalty, the rule abandons a deadline that is certain to be missed, at the least cost; a penalty of at
+    least the cost of a job's service keeps it working. gap: the search ends when the best rule that meets the
+    confidence costs at most this share (above 0) of all servers' cost more than the lower bound, or when no multiplier
+    leads to a better one: a deterministic rule cannot always use the whole allowed probability. With more than 25 sizes
+    the time to deploy enters the choice of sizes to second order only; the evaluation of the rule is still exact.
     Raises `InvalidValue` for the gap.
     """
     if not gap > 0.0:
@@ -107,7 +107,8 @@ def optimal(problem: DeadlineProblem, gap: float = GAP) -> OptimalResult:
 
 
 def _or_other(problem: DeadlineProblem, result: OptimalResult, gap: float) -> OptimalResult:
-    """Where the rules for multipliers jump far over what is allowed, a rule of another kind may come nearer to it."""
+    """Return another kind of rule if it comes nearer to the allowed probability, when the rules for multipliers jump
+    far over it."""
     if result.expected_server_cost + result.expected_penalty - result.lower_bound <= FAR_GAPS * gap:
         return result
     others = [
@@ -180,7 +181,7 @@ class _Search:
         return True
 
     def _first(self) -> float:
-        """A guess from experience: the last job to be late costs a server for one or two intervals."""
+        """Return an empirical first guess: the last late job costs a server for one or two intervals."""
         problem = self.recursion.problem
         return max(1.5 * float(np.abs(problem.price).mean()), 1e-6 * self.recursion.scale) / self.allowed
 
@@ -269,7 +270,8 @@ class _Recursion:
         self._late = problem.penalty > 0.0
 
     def solve(self, multipliers: Floats) -> _Solution:
-        """The best rule when each decision point s weighs a miss with multipliers[s] (0 or above), float64[d]."""
+        """Return the best rule when each decision point s weighs a miss with multipliers[s] (0 or above),
+        float64[d]."""
         problem = self.problem
         jobs = np.arange(self.jobs_max + 1, dtype=np.float64)
         end = [np.zeros_like(jobs), (jobs > 0.0).astype(np.float64), jobs]
@@ -314,7 +316,8 @@ class _Recursion:
         return self._unless_equal(best, after, weights)
 
     def _kept_or_removed(self, interval: int, after: Floats, weights: Floats) -> _Choice:
-        """The best size of those up to the one in force: removal costs in proportion, so a running minimum does."""
+        """Return the best size of those up to the one in force: removal costs are proportional, so a running minimum
+        suffices."""
         removal = float(self.problem.removal_price[interval])
         total = np.tensordot(weights, after, axes=1)
         lowest = total[0] - removal * self.sizes[0]
@@ -350,8 +353,9 @@ class _Recursion:
             self._put(best, i, row + i + 1, found, np.take_along_axis(parts, row[None, None], axis=1)[:, 0])
 
     def _nearly_deployed(self, best: _Choice, after: Floats, served: Floats, weights: Floats) -> None:
-        """As `_deployed`, to first order in the departures that the added servers would have had in the time to deploy:
-        what each of them would have been worth is averaged over the begin and the end of that time."""
+        """Add the sizes above the one in force as in `_deployed`, to first order in the departures that the added
+        servers would have had in the time to deploy: the value of each departure is averaged over the beginning and the
+        end of that time."""
         middle = 0.5 * (after + served)
         worth = np.diff(middle, axis=2, prepend=middle[:, :, :1])
         total, rise = np.tensordot(weights, after, axes=1), np.tensordot(weights, worth, axes=1)
@@ -372,7 +376,7 @@ class _Recursion:
         best.parts[:, i, better] = parts[:, better]
 
     def _unless_equal(self, best: _Choice, after: Floats, weights: Floats) -> _Choice:
-        """The size in force where no other is better by more than `TIE`."""
+        """Return the size in force unless another is better by more than `TIE`."""
         total = np.tensordot(weights, after, axes=1)
         equal = total <= best.total + TIE * self.scale
         row = np.where(equal, np.arange(self.sizes.size)[:, None], best.row)

@@ -31,7 +31,7 @@ Complexes = NDArray[np.complex128]
 
 
 def phase_states(problem: DeadlineProblem, jobs_max: int) -> int:
-    """How many states the chain of a problem with up to `jobs_max` jobs has."""
+    """Return the number of states that the chain of a problem with up to `jobs_max` jobs has."""
     phases = problem.phases
     return (jobs_max + 1) * (1 if phases is None else (problem.slots * problem.servers_max + 1) ** (phases.count - 1))
 
@@ -80,7 +80,8 @@ class PhaseChain(Uniformised):
         return result.reshape(np.shape(values))
 
     def _moved(self, interval: int, wide: Floats, servers: int, begin: float, end: float, up: int) -> Floats:
-        """As `backward`, for one number of servers; rows as wide as `wide`, of which the last `up` mean nothing."""
+        """Do the work of `backward` for one number of servers; rows are as wide as `wide`, and their last `up` columns
+        have no meaning."""
         reach = self.problem.slots * servers + count_bound(self._events(servers, begin, end))
         length = fft.next_fast_len(wide.shape[-1], real=True)
         length += length % 2
@@ -103,7 +104,8 @@ class PhaseChain(Uniformised):
         return states.T.reshape(found.shape)
 
     def _stepping(self, servers: int, jobs: int, piece: Piece) -> Any:
-        """The uniformised chain without arrivals, as a sparse matrix of S rows: kept, since most intervals have it."""
+        """Return the uniformised chain without arrivals, as a sparse matrix of S rows. It is cached, since most
+        intervals use it."""
         key = (servers, jobs, piece.share, piece.events)
         if key not in self._steps:
             if sum(each.nnz for each in self._steps.values()) > KEPT_ELEMENTS:
@@ -113,8 +115,8 @@ class PhaseChain(Uniformised):
         return self._steps[key]
 
     def _far(self, interval: int, wide: Floats, servers: int, begin: float, end: float, length: int) -> Floats:
-        """Rows moved on a circle by arrivals and departures of servers that are all busy: what is moved below no jobs
-        comes out at the other end, and does not reach the numbers of jobs that are far."""
+        """Return the rows moved on a circle by arrivals and departures of servers that are all busy. Values that move
+        below 0 jobs come out at the other end, and do not reach the distant numbers of jobs."""
         turn = np.exp(2j * np.pi * np.arange(length // 2 + 1) / length)
         key = (servers, length, end - begin)
         if key not in self._busy:
@@ -128,8 +130,8 @@ class PhaseChain(Uniformised):
         return np.array(found, dtype=np.float64).reshape(wide.shape)
 
     def _always_busy(self, servers: int) -> tuple[Floats, Floats]:
-        """float64[J, J] each, per interval: the generator of the numbers of begun jobs by phase, and of it what goes
-        with a job that leaves, where no server is ever idle."""
+        """Return float64[J, J] each, per interval: the generator of the numbers of begun jobs by phase, and its part
+        for departing jobs, when no server is ever idle."""
         enough = sum(self.axes) + self.problem.slots * servers
         leaves, goes = (
             [each[..., -1].reshape(-1) for each in rates] for rates in self._departures(servers, enough + 1)
@@ -150,7 +152,8 @@ class PhaseChain(Uniformised):
         return self.problem.slots * servers * (end - begin) * max(self.phases.rates)
 
     def _departures(self, servers: int, jobs: int) -> tuple[list[Floats], list[Floats]]:
-        """For each phase the rate at which jobs leave from it, and that at which they go on, by state; per interval."""
+        """Return, for each phase, the rate at which jobs leave from it, and the rate at which they go on, by state; per
+        interval."""
         key = (servers, jobs)
         if key not in self._rates:
             grid = np.indices((*self.axes, jobs), dtype=np.float64)
@@ -172,9 +175,9 @@ class PhaseChain(Uniformised):
 
 
 def _exponentials(generator: Floats, leaving: Floats, turn: Complexes, span: float) -> Complexes:
-    """complex128[F, J, J]: exp((generator + turn leaving) span) for each turn on the unit circle, by Taylor's series of
-    a part and squaring. Entries of the sum and a multiple of 1 are at most those of a stochastic matrix, so that
-    rounding grows no more than with the number of parts."""
+    """Return complex128[F, J, J]: exp((generator + turn leaving) span) for each turn on the unit circle, by Taylor's
+    series of a part and squaring. Entries of the sum and a multiple of 1 are at most those of a stochastic matrix, so
+    rounding errors grow no faster than the number of parts."""
     rate = float(-np.diag(generator).min()) * span
     doublings = max(0, math.ceil(math.log2(max(rate, 1e-9))) + 1)
     part = span / 2**doublings
@@ -192,8 +195,8 @@ def _exponentials(generator: Floats, leaving: Floats, turn: Complexes, span: flo
 
 
 def _sparse(axes: tuple[int, ...], jobs: int, leaves: list[Floats], goes: list[Floats], piece: Piece) -> Any:
-    """The matrix that moves values one event back: a job fewer, and where it was not in the first phase one fewer in
-    that; one more in the next phase, and one fewer in this one where it is not the first; or nothing."""
+    """Return the matrix that moves values one event back: a job fewer, and one fewer in its phase unless that is the
+    first; one more in the next phase, and one fewer in this one unless it is the first; or no change."""
     steps = _strides(axes, jobs)
     stay: Floats = piece.events - piece.share * np.sum([*leaves, *goes], axis=0)
     bands = {0: stay.reshape(-1)}
@@ -210,12 +213,12 @@ def _sparse(axes: tuple[int, ...], jobs: int, leaves: list[Floats], goes: list[F
 
 
 def _strides(axes: tuple[int, ...], jobs: int) -> list[int]:
-    """For each phase how far apart states are that differ by one job in it; none for the first."""
+    """Return, for each phase, the distance between states that differ by one job in it; no entry for the first."""
     return [0, *(jobs * int(np.prod(axes[place + 1 :], dtype=np.int64)) for place in range(len(axes)))]
 
 
 def _series(start: Floats, step: Any, piece: Piece, jobs: int) -> Floats:
-    """The power series of the uniformised chain at the end of the piece; start: float64[S, R]."""
+    """Return the power series of the uniformised chain at the end of the piece; start: float64[S, R]."""
     order = piece.rate.size
     ring = [start * piece.weight]
     total = ring[0].copy()

@@ -36,7 +36,7 @@ class PhaseSizeTable:
     value_at_0: float
 
     def size(self, interval: int, servers: int, jobs: int, begun: Floats) -> int:
-        """The size at decision point `interval`: the mean of what is chosen in each state that is possible, rounded.
+        """Return the size at decision point `interval`: the mean of the sizes chosen in each possible state, rounded.
         begun: probability of the numbers of begun jobs by phase, float64[J..]; sizes between those of the table count
         as the next larger one."""
         row = min(int(np.searchsorted(self.servers, servers)), self.servers.size - 1)
@@ -46,7 +46,7 @@ class PhaseSizeTable:
 
 
 def can_be_sized(problem: DeadlineProblem) -> bool:
-    """Whether the table of a problem with phases is computed within bounds of memory and time."""
+    """Return whether the table of a problem with phases can be computed within the bounds of memory and time."""
     if problem.phases is None:
         return False
     return phase_states(problem, jobs_max_of(problem)) <= STATES_MAX and _work(problem) <= WORK_MAX
@@ -58,14 +58,15 @@ def _work(problem: DeadlineProblem) -> float:
 
 
 def phase_table(method: str, problem: DeadlineProblem, begin: int = 0) -> PhaseSizeTable:
-    """The sizes of `cost-aware` or `optimal` of a problem with phases, from the interval `begin` on. O(d P S events)
-    for S states, a few times.
+    """Return the sizes of `cost-aware` or `optimal` of a problem with phases, from the interval `begin` on. O(d P S
+    events) for S states, a few times.
 
-    `cost-aware`: the least expected server cost and penalty with sizes that risk no more than the promise allows, or
-    little more than the largest. `optimal`: the least for a multiplier on missing the deadline, of `MULTIPLIERS` a
-    factor `STEEP` apart the smallest with which the promise is kept, where there is room for it of as many between
-    that one and the next; where not even all servers keep it, with which it is missed no more often than by them and as
-    often as is allowed besides. From a later `begin` on the promise is that of the least number of servers and no job.
+    `cost-aware`: the least expected server cost and penalty with sizes whose risk is within the allowed probability, or
+    little above that of the largest size. `optimal`: the least for a multiplier on missing the deadline. It is the
+    smallest of `MULTIPLIERS` a factor `STEEP` apart that meets the confidence, refined by as many between it and the
+    one below if the problem is small enough. If not even all servers meet the confidence, the allowed probability is
+    theirs plus the usual one. From a later `begin` on, the confidence applies to the least number of servers and no
+    job.
     """
     run = _Sizes(problem, begin)
     if method == "cost-aware":
@@ -85,8 +86,8 @@ def phase_table(method: str, problem: DeadlineProblem, begin: int = 0) -> PhaseS
 def _smallest(
     tables: list[PhaseSizeTable], misses: Floats, tried: Floats, wanted: float
 ) -> tuple[PhaseSizeTable, tuple[float, float]]:
-    """The table of the smallest multiplier with which no more is missed than is wanted, or the largest where there is
-    none, and between which multipliers that changes."""
+    """Return the table of the smallest multiplier whose miss probability is at most `wanted`, or of the largest
+    multiplier if there is none, and the two multipliers between which that changes."""
     kept = np.flatnonzero(misses <= wanted + TIE)
     place = int(kept[0]) if kept.size else len(tried) - 1
     return tables[place], (float(tried[place]) / STEEP, float(tried[place]))
@@ -102,15 +103,15 @@ class _Sizes:
         self.scale = float(np.abs(problem.price).sum()) * problem.servers_max or 1.0
 
     def least_miss(self) -> float:
-        """The probability of breach with all servers from `begin` on."""
+        """Return the probability of breach with all servers from `begin` on."""
         late = (self.chain.jobs > 0.0).astype(np.float64)[None]
         for interval in range(self.problem.intervals - 1, self.begin - 1, -1):
             late = self.chain.backward(interval, late, self.servers[-1:])
         return float(late[0, 0])
 
     def solve(self, multipliers: Floats, barred: bool = False) -> tuple[list[PhaseSizeTable], Floats]:
-        """For each multiplier on missing the deadline the table, and the probability of that (with `barred`: with all
-        servers from the first decision on, by which sizes are barred that risk too much)."""
+        """Return, for each multiplier on missing the deadline, the table and the miss probability (with `barred`: that
+        with all servers from the first decision on, by which sizes with too much risk are barred)."""
         problem, chain, count, many = self.problem, self.chain, self.servers.size, multipliers.size
         late = (chain.jobs > 0.0).astype(np.float64)
         values = np.repeat(problem.penalty * chain.jobs + multipliers[:, None] * late, count, axis=0)
@@ -140,8 +141,8 @@ class _Sizes:
         return [PhaseSizeTable(self.servers, shaped[each], costs_at_0[each]) for each in range(many)], first
 
     def _least(self, costs: Floats, removal: float) -> tuple[Ints, Floats]:
-        """The place of the cheapest size for each size in force and state, and what it costs; no change where that is
-        as cheap but for `TIE`."""
+        """Return the index of the cheapest size for each size in force and state, and its cost; no change if that is as
+        cheap within `TIE`."""
         chosen, values = np.empty(costs.shape, dtype=np.int64), np.empty_like(costs)
         for row in range(self.servers.size):
             removed = removal * np.maximum(self.servers[row] - self.servers, 0)[:, None]

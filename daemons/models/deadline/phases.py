@@ -65,27 +65,28 @@ class Phases:
         return np.concatenate(([1.0], np.cumprod(self.goes)))
 
     def generator(self) -> Floats:
-        """float64[K, K]: of the phases while the job is not done."""
+        """Return float64[K, K]: the generator of the phases while the job is not done."""
         rates = np.array(self.rates)
         return np.diag(-rates) + np.diag(rates[:-1] * np.array(self.goes), 1)
 
     def scaled(self, factor: float) -> Phases:
-        """The same for jobs that take `factor` (> 0) times as long."""
+        """Return the same phases for jobs that take `factor` (> 0) times as long."""
         return Phases(tuple(rate / factor for rate in self.rates), self.goes)
 
     def alive(self, ages: Floats) -> Floats:
-        """float64[n, K]: probability to be in each phase at each age (>= 0). O(n K^3)."""
+        """Return float64[n, K]: the probability of each phase at each age (>= 0). O(n K^3)."""
         ages = np.minimum(np.asarray(ages, dtype=np.float64), SETTLED / min(self.rates))
         if not ages.size:
             return np.empty((0, self.count))
         return np.asarray(expm(ages[:, None, None] * self.generator())[:, 0], dtype=np.float64)
 
     def survival(self, times: Floats) -> Floats:
-        """float64[n]: probability to take longer than each time (>= 0; beyond `SETTLED` means as there)."""
+        """Return float64[n]: the probability to take longer than each time (>= 0; times beyond `SETTLED` means count as
+        `SETTLED` means)."""
         return np.asarray(self.alive(times).sum(axis=1))
 
     def phase_by_age(self, ages: Floats) -> Floats:
-        """float64[n, K]: probability of each phase given that the job is not done at its age."""
+        """Return float64[n, K]: the probability of each phase given that the job is not done at its age."""
         found = np.maximum(self.alive(ages), 0.0)
         total = found.sum(axis=1, keepdims=True)
         last = np.eye(self.count)[-1]
@@ -116,8 +117,8 @@ def _erlang_mixture(mean: float, square: float) -> Phases:
 
 
 def hyperexponential(mean: float, long_share: float, long_mean: float) -> Phases:
-    """Two kinds of jobs: the share `long_share` (0..1) of mean `long_mean`, the others so that all have `mean`, as
-    phases in a row. Raises `InvalidValue` where the long ones are not the longer ones."""
+    """Return two kinds of jobs as phases in a row: the share `long_share` (0..1) has mean `long_mean`, and the others a
+    mean such that all together have `mean`. Raises `InvalidValue` if the long ones are not the longer ones."""
     if not 0.0 < long_share < 1.0 or not long_mean > mean > long_share * long_mean:
         raise InvalidValue("long_mean", long_mean, "above the mean, long ones for less than all of it")
     short = (1.0 - long_share) / (mean - long_share * long_mean)
@@ -126,8 +127,8 @@ def hyperexponential(mean: float, long_share: float, long_mean: float) -> Phases
 
 
 def counts_by_phase(phases: Phases, ages: Sequence[float] | Floats, most: int) -> Floats:
-    """float64[most + 1, ..]: probability of the numbers of begun jobs in the second, third, .. phase; more than `most`
-    count as `most`. O(n most^(K - 1))."""
+    """Return float64[most + 1, ..]: the probability of the numbers of begun jobs in the second, third, .. phase; more
+    than `most` count as `most`. O(n most^(K - 1))."""
     found = phases.phase_by_age(np.asarray(ages, dtype=np.float64))
     shape = (most + 1,) * (phases.count - 1)
     weights = np.zeros(shape)

@@ -93,11 +93,11 @@ class DeadlineProblem:
         return int(arriving[-1]) + 1 if arriving.size else 0
 
     def needed(self, jobs: int) -> int:
-        """w of equation 4.7: so many servers are enough for `jobs` when nothing arrives any more."""
+        """Return w of equation 4.7: the number of servers that suffices for `jobs` when nothing arrives any more."""
         return min(self.servers_max, max(self.servers_min, math.ceil(jobs / self.slots)))
 
     def digest(self) -> str:
-        """A name for these inputs: 64 hexadecimal digits, equal for equal problems."""
+        """Return an identifier of these inputs: 64 hexadecimal digits, equal for equal problems."""
         sha = hashlib.sha256()
         for field in fields(self):
             value = getattr(self, field.name)
@@ -110,17 +110,18 @@ class DeadlineProblem:
 
 
 def lowest_rate(arrivals: Floats) -> Floats:
-    """float64[d]: the lowest of the rates within each interval; arrivals as in `DeadlineProblem`."""
+    """Return float64[d]: the lowest of the rates within each interval; arrivals as in `DeadlineProblem`."""
     rates = legendre.legval(_MOMENTS, arrivals.T)
     return np.asarray(rates.min(axis=1), dtype=np.float64)
 
 
 def arrivals_from_rate(rate: Callable[[Floats], Floats], intervals: int, submission_end: int, order: int = 8) -> Floats:
-    """`arrivals` for a `DeadlineProblem`: float64[intervals, order], the Legendre projection of a rate.
+    """Return `arrivals` for a `DeadlineProblem`: float64[intervals, order], the Legendre projection of a rate.
 
-    rate: for moments (in intervals, float64[m]) the arrivals per interval; asked within 0..submission_end. Smooth rates
-    are met to about (4 L)**-order, L: how many intervals away they stop to be smooth. Where the projection would fall
-    below 0 the interval has its mean rate. Raises `InvalidValue` for rates below 0 or not finite.
+    rate: for moments (in intervals, float64[m]) the arrivals per interval; evaluated within 0..submission_end. Smooth
+    rates are approximated to about (4 L)**-order, L: distance in intervals to where they stop being smooth. If the
+    projection would fall below 0, the interval has its mean rate. Raises `InvalidValue` for rates below 0 or not
+    finite.
     """
     whole("intervals", intervals, 2, INTERVALS_MAX)
     whole("submission_end", submission_end, 0, intervals)

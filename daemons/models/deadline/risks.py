@@ -1,10 +1,10 @@
-"""The probability of breach where service has phases, as a table: with a size that is never changed, and with a size
-until the next decision and all servers from then on.
+"""The probability of breach for service with phases, as a table: with a size that never changes, and with a size until
+the next decision and all servers from then on.
 
-By the second a rule that follows other aims is held to its promise. Were all servers taken from now on, the
-probability of breach would be a martingale; a decision adds to it what its size risks beyond the largest one. So the
-promise is kept by decisions that never add more, over a period, than it leaves at the begin, whatever else they are
-made by.
+The second limits the risk of a rule that has other goals. If all servers were used from now on, the probability of
+breach would be a martingale; a decision adds to it the risk of its size beyond that of the largest one. The deadline
+target is therefore met by decisions that never add more, over a period, than it leaves at the beginning, regardless of
+their other goals.
 """
 
 from __future__ import annotations
@@ -43,21 +43,24 @@ class RiskTable:
     once: NDArray[np.float32]
 
     def breach(self, interval: int, jobs: float, begun: Floats, servers: Sequence[int]) -> Floats:
-        """float64[n]: for each number of servers never changed. begun: probability of the numbers of begun jobs by
-        phase, float64[J..]; sizes and jobs between those of the table: in straight lines; more jobs: 1."""
+        """Return float64[n]: the probability for each number of servers that never changes. begun: probability of the
+        numbers of begun jobs by phase, float64[J..]; sizes and jobs between those of the table: linear interpolation;
+        more jobs: 1."""
         return self._mean(self.stay, interval, jobs, begun, servers)
 
     def risk(self, interval: int, jobs: float, begun: Floats, servers: Sequence[int]) -> Floats:
-        """float64[n]: for each number of servers until the next decision, and all from then on."""
+        """Return float64[n]: the probability for each number of servers until the next decision, and all from then
+        on."""
         return self._mean(self.once, interval, jobs, begun, servers)
 
     def breach_of_others(self, interval: int, jobs: float, begun: Floats, servers: Sequence[int], slots: int) -> Floats:
-        """`breach` of the jobs in the first of two phases, float64[n]; those in the second keep a slot each. Of jobs
-        more variable than an exponential these are the long ones, late or not whatever servers there are. O(J n)."""
+        """Return `breach` of the jobs in the first of two phases, float64[n]; those in the second keep a slot each. If
+        jobs are more variable than an exponential, these are the long ones, which are late or in time with any number
+        of servers. O(J n)."""
         return self._of_others(self.stay, interval, jobs, begun, servers, slots)
 
     def risk_of_others(self, interval: int, jobs: float, begun: Floats, servers: Sequence[int], slots: int) -> Floats:
-        """`risk` of the same jobs, float64[n]."""
+        """Return `risk` of the same jobs, float64[n]."""
         return self._of_others(self.once, interval, jobs, begun, servers, slots)
 
     def _of_others(
@@ -92,14 +95,14 @@ class RiskTable:
 
 @dataclass(frozen=True, slots=True)
 class RiskSpec:
-    """Which table is meant: that of a problem with phases, whatever servers cost in it, from the interval `begin` on;
-    what is before that is not computed."""
+    """The key of a table: the problem with phases it belongs to, regardless of server prices, from the interval `begin`
+    on; earlier intervals are not computed."""
 
     problem: DeadlineProblem
     begin: int = 0
 
     def digest(self) -> str:
-        """A name for what the table depends on: 64 hexadecimal digits."""
+        """Return an identifier of everything that the table depends on: 64 hexadecimal digits."""
         return hashlib.sha256(f"risk {self.begin} {self.problem.digest()}".encode()).hexdigest()
 
     def build(self) -> RiskTable:
@@ -122,7 +125,7 @@ class RiskSpec:
 def risk_steps(
     problem: DeadlineProblem, chain: PhaseChain, sizes: Ints, begin: int = 0
 ) -> Iterator[tuple[int, Floats, Floats]]:
-    """For s = d - 1, .., begin: s, and the probability that no job is left at the deadline by size and state,
+    """Yield, for s = d - 1, .., begin: s, and the probability that no job is left at the deadline by size and state,
     float64[P, S] each: with the size never changed, and with it in interval s alone and all servers from then on."""
     done = (chain.jobs == 0.0).astype(np.float64)
     kept, most = np.tile(done, (sizes.size, 1)), sizes[-1:]
@@ -141,7 +144,7 @@ def risk_steps(
 
 
 def some_sizes(problem: DeadlineProblem) -> Ints:
-    """At most `SIZES_MAX` of the problem's sizes, closer together where they are small."""
+    """Return at most `SIZES_MAX` of the problem's sizes, closer together for small sizes."""
     sizes = all_sizes(problem)
     if sizes.size <= SIZES_MAX:
         return sizes
@@ -149,15 +152,15 @@ def some_sizes(problem: DeadlineProblem) -> Ints:
 
 
 def jobs_max_of(problem: DeadlineProblem) -> int:
-    """Jobs beyond which a deadline is as good as missed: a quarter more than all servers do on the average, or far more
-    than are expected."""
+    """Return the number of jobs beyond which a deadline is practically missed: a quarter more than all servers finish
+    on average, or far more than are expected."""
     busiest = problem.slots * problem.servers_max * problem.intervals / problem.service
     coming = float(problem.arrivals[:, 0].sum())
     return max(LEAST_JOBS, math.ceil(min(SLACK * busiest, MANY * coming + 150.0)))
 
 
 def can_be_built(problem: DeadlineProblem) -> bool:
-    """Whether the table of a problem with phases is computed within bounds of memory and time."""
+    """Return whether the table of a problem with phases can be computed within the bounds of memory and time."""
     if problem.phases is None:
         return False
     states = phase_states(problem, jobs_max_of(problem))

@@ -46,6 +46,6 @@ class SizeTable:
     value_at_0: float | None = None
 
     def size(self, interval: int, servers: int, jobs: int) -> int:
-        """The size at decision point `interval`; servers outside the table count as the nearest inside."""
+        """Return the size at decision point `interval`; servers outside the table count as the nearest inside."""
         row = min(max(servers - self.servers_min, 0), self.sizes.shape[1] - 1)
         return int(self.sizes[interval, row, min(jobs, self.sizes.shape[2] - 1)])

@@ -41,7 +41,7 @@ class ServiceTimes:
     cv: float
 
     def survival(self, times: Floats) -> Floats:
-        """float64[n]: probability to take longer than each of `times` (>= 0). O(n log m)."""
+        """Return float64[n]: the probability to take longer than each of `times` (>= 0). O(n log m)."""
         times = np.asarray(times, dtype=np.float64)
         place = np.searchsorted(self.times, times, side="right") - 1
         steps = np.where(place < 0, 1.0, self.left[np.maximum(place, 0)])
@@ -49,7 +49,8 @@ class ServiceTimes:
         return np.asarray(np.where(excess > 0.0, self.left[-1] * np.exp(-excess / self.tail), steps))
 
     def residual(self, ages: Floats, times: Floats) -> Floats:
-        """float64[n]: probability that a job of each age (>= 0) takes longer than each further time (>= 0)."""
+        """Return float64[n]: the probability that a job of each age (>= 0) takes longer than each further time (>=
+        0)."""
         ages = np.asarray(ages, dtype=np.float64)
         far = np.exp(-np.minimum(np.asarray(times, dtype=np.float64), 700.0 * self.tail) / self.tail)  # no memory
         now = self.survival(ages)
@@ -62,8 +63,8 @@ class ServiceTimes:
         return self.jobs < JOBS_LEAST or abs(self.cv - 1.0) <= UNLIKE / math.sqrt(self.jobs)
 
     def phases(self) -> Phases:
-        """The phases of the same mean, and for what varies more than an exponential of the same share and mean of long
-        jobs; the same variance where there is no such distribution, or it varies less."""
+        """Return phases with the same mean. Times that vary more than an exponential also have the same share and mean
+        of long jobs. The variance is the same if no such distribution exists, or if they vary less."""
         if self.cv > 1.0:
             long_share = float(self.left[-1]) * math.exp(min(float(self.times[-1]) / self.tail, 700.0))
             try:
@@ -74,8 +75,8 @@ class ServiceTimes:
 
 
 def service_times(done: Sequence[float], running: Sequence[float]) -> ServiceTimes | None:
-    """From what completed jobs took (> 0) and unfinished ones have taken so far (> 0). None where none is completed.
-    O(n log n)."""
+    """Return the service times from those of completed jobs (> 0) and the times so far of unfinished ones (> 0). None
+    if no job is completed. O(n log n)."""
     if not len(done):
         return None
     ended = np.concatenate((np.ones(len(done)), np.zeros(len(running))))
@@ -95,7 +96,8 @@ def service_times(done: Sequence[float], running: Sequence[float]) -> ServiceTim
 
 
 def _tail_begin(after: Floats, ended: Floats) -> int:
-    """The place beyond which the tail is fitted: the share `LONG_SHARE`, or so many that there are `LONG_LEAST`."""
+    """Return the index beyond which the tail is fitted: the share `LONG_SHARE`, or enough that `LONG_LEAST` are
+    left."""
     later = np.cumsum(ended[::-1])[::-1] - ended
     enough = np.flatnonzero((after <= LONG_SHARE) & (later >= LONG_LEAST))
     if enough.size:

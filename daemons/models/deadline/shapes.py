@@ -13,9 +13,9 @@ SHAPES = ("uniform", "increasing", "decreasing", "quadratic-1", "quadratic-2")
 
 
 def shape_price(shape: str, ratio: float, intervals: int) -> Polynomial:
-    """The price of a server for one interval at a moment t (in intervals) of 0..intervals: mean 1 over the period,
-    `ratio` (>= 1) between the highest and the lowest. Quadratic prices turn in the middle: quadratic-1 is low there,
-    quadratic-2 high. Raises `InvalidValue`."""
+    """Return the price of a server for one interval at a moment t (in intervals) of 0..intervals: mean 1 over the
+    period, `ratio` (>= 1) between the highest and the lowest. Quadratic prices turn in the middle: quadratic-1 is low
+    there, quadratic-2 high. Raises `InvalidValue`."""
     whole("intervals", intervals, 2, INTERVALS_MAX)
     if not (np.isfinite(ratio) and ratio >= 1.0):
         raise InvalidValue("ratio", ratio, "a finite number, 1 or above")
@@ -35,15 +35,15 @@ def shape_price(shape: str, ratio: float, intervals: int) -> Polynomial:
 
 
 def integrals(price: Polynomial, begins: Floats, ends: Floats) -> Floats:
-    """What a server costs from each of `begins` to the matching one of `ends` (in intervals)."""
+    """Return the cost of a server from each of `begins` to the matching one of `ends` (in intervals)."""
     whole_price = price.integ()
     return np.asarray(whole_price(ends) - whole_price(begins), dtype=np.float64)
 
 
 def shape_prices(shape: str, ratio: float, intervals: int, remove: float) -> tuple[Floats, Floats, float]:
-    """`price` and `removal_price` (float64[d] each) of a `DeadlineProblem`, and the highest price of the period.
+    """Return `price` and `removal_price` (float64[d] each) of a `DeadlineProblem`, and the highest price of the period.
 
-    remove: how long (in intervals, >= 0) a removed server is still charged, never past the deadline. Raises
+    remove: time (in intervals, >= 0) for which a removed server is still charged, never past the deadline. Raises
     `InvalidValue`.
     """
     not_negative("remove", remove)

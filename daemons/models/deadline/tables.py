@@ -13,8 +13,8 @@ from shared.base.errors import InvalidValue
 
 
 def build(spec: TableSpec) -> SizeTable | PhaseSizeTable:
-    """The table that `spec` means. Raises `InvalidValue` for a method that is none of `METHODS`, or that has no table
-    of a problem with phases."""
+    """Build the table that `spec` describes. Raises `InvalidValue` for a method that is not in `METHODS`, or that has
+    no table for a problem with phases."""
     problem = spec.problem
     if problem.phases is not None:
         if spec.method not in phase_sizes.METHODS:
@@ -24,7 +24,7 @@ def build(spec: TableSpec) -> SizeTable | PhaseSizeTable:
 
 
 def size_table(spec: TableSpec) -> SizeTable:
-    """As `build`, of a problem with exponential service."""
+    """Build the table as `build` does, for a problem with exponential service."""
     problem = spec.problem
     match spec.method:
         case "static":

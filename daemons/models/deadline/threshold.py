@@ -15,8 +15,8 @@ def jobs_decided_on(problem: DeadlineProblem, table: Ints) -> int:
 
 
 def least_sizes(problem: DeadlineProblem, table: Ints, jobs_max: int) -> Ints:
-    """int64[d, jobs_max + 1], v_s(n) clipped: the fewest servers that finish n jobs with the wanted confidence, and
-    `servers_max` where no size does. table: `capacity` of all sizes."""
+    """Return int64[d, jobs_max + 1], v_s(n) clipped: the fewest servers that finish n jobs with the required
+    confidence, and `servers_max` if no size does. table: `capacity` of all sizes."""
     jobs = np.arange(jobs_max + 1)
     best = np.maximum.accumulate(table, axis=1)
     rows = np.array([np.searchsorted(row, jobs, side="left") for row in best], dtype=np.int64)
@@ -35,13 +35,14 @@ def threshold_table(problem: DeadlineProblem, delayed: bool = False) -> SizeTabl
 
 
 def static_size(problem: DeadlineProblem) -> int:
-    """The fewest servers that, in service from time 0 on without jobs, keep the promise; `servers_max` if none does."""
+    """Return the fewest servers that meet the confidence in service from time 0 on, starting without jobs;
+    `servers_max` if none does."""
     kept = breach(problem, 0, 0) <= 1.0 - problem.confidence
     return problem.servers_min + int(np.argmax(kept)) if kept.any() else problem.servers_max
 
 
 def static_table(problem: DeadlineProblem) -> SizeTable:
-    """`static_size`, always and from time 0 on."""
+    """Return a table with `static_size` everywhere, from time 0 on."""
     count = problem.servers_max - problem.servers_min + 1
     chosen = np.full((problem.intervals, count, 1), static_size(problem), dtype=np.uint16)
     return SizeTable(problem.servers_min, chosen)

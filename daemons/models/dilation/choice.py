@@ -25,7 +25,7 @@ class Model(StrEnum):
 
 
 def chosen(p: ArrayLike, model: str = Model.AUTO, servers: Servers = None) -> Model:
-    """The model that is used for these jobs; never `auto`. Raises ValueError for an unknown name."""
+    """Return the model that is used for these jobs; never `auto`. Raises ValueError for an unknown name."""
     wanted = Model(model)
     if wanted is not Model.AUTO:
         return wanted

@@ -1,7 +1,9 @@
-"""When jobs on one node end, that come and go: rates are constant between events (d-factor.txt, sections 3.3 and 6).
+"""The end times of jobs that arrive and leave on one node: rates are constant between events (d-factor.txt, sections
+3.3 and 6).
 
-An event is an arrival, the end of a stage or the end of a job. At each, who is there has new dilations; the next to end
-is the one with the least remaining time alone x dilation, whatever its size was. Who has ended slows nobody down.
+An event is an arrival, the end of a stage or the end of a job. At each event, the jobs present get new slowdowns. The
+next to end is the one with the least remaining isolated time x slowdown, regardless of its original size. Jobs that
+have ended slow no others down.
 """
 
 from __future__ import annotations
@@ -40,8 +42,9 @@ class Work:
 def composed(
     p: ArrayLike, neutral_s: ArrayLike, arrivals_s: ArrayLike | None = None, rates: Rates = formula.dilation
 ) -> Floats:
-    """When each job ends, float64[n], in seconds of the arrivals' clock. p: float64[n, m]; neutral_s: times alone,
-    float64[n]; arrivals_s: float64[n], all at 0 if None; rates: dilations of who is there, at most 2 n times asked."""
+    """Return the end time of each job, float64[n], in seconds of the arrivals' clock. p: float64[n, m]; neutral_s:
+    isolated run times, float64[n]; arrivals_s: float64[n], all at 0 if None; rates: slowdowns of the jobs present,
+    called at most 2 n times."""
     loads = np.asarray(p, dtype=np.float64)
     neutral = np.asarray(neutral_s, dtype=np.float64).tolist()
     arrivals = np.zeros(len(neutral)) if arrivals_s is None else np.asarray(arrivals_s, dtype=np.float64)
@@ -50,7 +53,7 @@ def composed(
 
 
 def composed_stages(works: Sequence[Work], rates: Rates = formula.dilation) -> Floats:
-    """The same for jobs of several stages, float64[n]."""
+    """Return the same for jobs of several stages, float64[n]."""
     run = NodeRun(rates)
     for row in sorted(range(len(works)), key=lambda row: works[row].arrival_s):
         run.add(works[row], row)
@@ -59,7 +62,7 @@ def composed_stages(works: Sequence[Work], rates: Rates = formula.dilation) -> F
 
 
 def composed_nodes(works: Sequence[Work], nodes: Sequence[int], rates: Rates = formula.dilation) -> Floats:
-    """The same where work i is on node nodes[i]: those on other nodes do not slow it down."""
+    """Return the same with work i on node nodes[i]: jobs on other nodes do not slow it down."""
     ends_s = np.zeros(len(works))
     for node in sorted(set(nodes)):
         there = [row for row, at in enumerate(nodes) if at == node]
@@ -68,8 +71,8 @@ def composed_nodes(works: Sequence[Work], nodes: Sequence[int], rates: Rates = f
 
 
 def slowest(ends_s: ArrayLike, jobs: Sequence[int]) -> Floats:
-    """When each job ends, whose instances end at `ends_s` and belong to the jobs numbered in `jobs` (0, 1, ..., none
-    left out): with the last of them (section 4.2)."""
+    """Return the end time of each job from those of its instances: `ends_s`, which belong to the jobs numbered in
+    `jobs` (0, 1, ..., without gaps). A job ends with its last instance (section 4.2)."""
     found = np.full(max(jobs, default=-1) + 1, -math.inf)
     np.maximum.at(found, np.asarray(jobs, dtype=np.int64), np.asarray(ends_s, dtype=np.float64))
     return found
@@ -87,7 +90,7 @@ class NodeRun:
         self._here: list[_Running] = []
 
     def add(self, work: Work, number: int) -> None:
-        """A job that arrives no earlier than those added before it and than the time reached."""
+        """Add a job that arrives no earlier than those added before it and than the time reached."""
         self._coming.append((number, work))
 
     def until(self, limit_s: float = math.inf) -> None:
@@ -104,11 +107,11 @@ class NodeRun:
         return tuple(each.number for each in self._here)
 
     def present(self) -> tuple[Work, ...]:
-        """What is left of who is there, as work that arrives now."""
+        """Return the remaining work of the jobs present, as work that arrives now."""
         return tuple(Work(self.now_s, each.left) for each in self._here)
 
     def _pass(self, limit_s: float) -> None:
-        """To the next event, or to `limit_s` if that comes first."""
+        """Advance to the next event, or to `limit_s` if that comes first."""
         if self._here and self.now_s < limit_s:
             slowed = self._rates(np.array([each.stage.loading for each in self._here])).tolist()
             passed_s = min(each.left_s * by for each, by in zip(self._here, slowed, strict=True))

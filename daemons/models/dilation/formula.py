@@ -29,12 +29,12 @@ def added(p_new: ArrayLike, totals: ArrayLike, servers: Servers = None) -> Float
 
 
 def waiting(others: Floats, servers: ArrayLike | None = None) -> Floats:
-    """What a request waits at each resource, in units of its service alone, beside others of summed loading `others`
-    (any shape, its last axis the resources): h(x) = max(x + 1 - s, 0) / s with s servers, x with one.
+    """Return the waiting time of a request at each resource, in units of its own service time, next to others of summed
+    load `others` (any shape, its last axis the resources): h(x) = max(x + 1 - s, 0) / s with s servers, x with one.
 
-    servers: 1 or more each; measured ones need not be whole. Of x + 1 requests s are served at a time. The mean x
-    stands for the number of others, so h is a lower bound of what is expected: exact where they never leave the
-    resource, and 0 as long as there are not more requests than servers.
+    servers: 1 or more each; measured ones may be fractional. Of x + 1 requests, s are served at a time. The mean x
+    stands for the number of others, so h is a lower bound of the expected value: exact if they never leave the
+    resource, and 0 while there are not more requests than servers.
     """
     if servers is None:
         return others

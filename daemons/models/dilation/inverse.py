@@ -29,16 +29,16 @@ class Status(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Inverted:
-    """The two solutions of eq. 13, (larger, smaller) and (smaller, larger): which resource has the larger part, times
-    alone do not tell. Clamped to 0.5 and 0.5 `below`, 1 and 0 `above`; both 0 where `not slowed`."""
+    """The two solutions of eq. 13, (larger, smaller) and (smaller, larger): isolated run times do not show which
+    resource has the larger part. Clamped to 0.5 and 0.5 `below`, 1 and 0 `above`; both 0 if `not slowed`."""
 
     status: Status
     larger: float
     smaller: float
 
     def decided(self, first: float) -> tuple[float, float]:
-        """The solution whose part of the first resource is nearer to one that a probe of it found; of two as near, the
-        one with the larger first."""
+        """Return the solution whose part of the first resource is nearer to the one that a probe of it found; if both
+        are equally near, the one with the larger first."""
         both = ((self.larger, self.smaller), (self.smaller, self.larger))
         return min(both, key=lambda each: abs(each[0] - first))
 
@@ -60,8 +60,8 @@ def of_square(square: float) -> Inverted:
 
 @dataclass(frozen=True, slots=True)
 class Mean:
-    """A mean and the interval that holds the true one with the confidence asked for; without bounds (-inf, inf) where
-    there is too little to tell. samples: how many it is of."""
+    """A mean and the interval that holds the true one with the requested confidence; without bounds (-inf, inf) if
+    there are too few samples. samples: number of samples."""
 
     value: float
     low: float
@@ -70,11 +70,12 @@ class Mean:
 
 
 def regressed(copies: Sequence[int], dilations: Sequence[float], confidence: float = CONFIDENCE) -> Mean:
-    """p . p of a job from how much copies of it slow each other, by least squares through (1, 1): Algorithm 1 over
-    n = 1 .. N instead of one n (Property 1). `of_square` makes the vector of it.
+    """Return p . p of a job from the slowdown that copies of it cause each other, by least squares through (1, 1):
+    Algorithm 1 over n = 1 .. N instead of one n (Property 1). `of_square` makes the vector of it.
 
-    copies: whole numbers from 1 on; one copy alone tells nothing and counts for nothing. Raises `InvalidValue` where
-    there is no measurement of two copies or more, or one that is no positive number."""
+    copies: whole numbers from 1 on; one copy alone gives no information and is ignored. Raises `InvalidValue` if there
+    is no measurement of two copies or more, or one that is not a positive number.
+    """
     steps = np.array(copies, dtype=np.float64) - 1.0
     rises = np.array(dilations, dtype=np.float64) - 1.0
     if steps.shape != rises.shape or not (steps >= 0.0).all() or not (steps > 0.0).any():
@@ -142,8 +143,8 @@ def probed(
 
 
 def vector_of(parts: Sequence[ResourceFraction]) -> tuple[Floats, Status]:
-    """The vector from a probe of each resource, float64[m]. `above`: a part was, or they summed to more than 1 and were
-    scaled down to it; `not slowed`: by none of them."""
+    """Return the vector from a probe of each resource, float64[m]. `above`: a part was, or they summed to more than 1
+    and were scaled down to it; `not slowed`: by none of them."""
     values = np.array([part.value for part in parts])
     total = float(values.sum())
     if total > 1.0 + ROUNDING:
@@ -158,11 +159,12 @@ def vector_of(parts: Sequence[ResourceFraction]) -> tuple[Floats, Status]:
 
 
 def converted(p: ArrayLike, from_times_s: ArrayLike, to_times_s: ArrayLike) -> tuple[Floats, float]:
-    """Vector on another type of node, float64[m], and what the neutral time is to be multiplied by.
+    """Return the vector on another type of node, float64[m], and the factor for the isolated run time.
 
-    from_times_s, to_times_s: float64[m], how long the same work of each resource's standard job takes on either type.
-    The time spent at a resource goes with it; the idle share takes as long as before. Raises `InvalidValue` for times
-    that are no positive numbers."""
+    from_times_s, to_times_s: float64[m], the time that the same work of each resource's calibration benchmark takes on
+    either type. The time spent at a resource scales with it; the idle share takes as long as before. Raises
+    `InvalidValue` for times that are not positive numbers.
+    """
     loads = np.asarray(p, dtype=np.float64)
     before, after = (np.asarray(each, dtype=np.float64) for each in (from_times_s, to_times_s))
     for name, times_s in (("from_times_s", before), ("to_times_s", after)):

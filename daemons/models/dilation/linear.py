@@ -9,14 +9,14 @@ from daemons.models.dilation.formula import Floats
 
 
 def dilation(p: ArrayLike) -> Floats:
-    """Dilation of each of n jobs, float64[n]: n, whatever they load (eq. 6)."""
+    """Return the slowdown of each of n jobs, float64[n]: n, regardless of their load (eq. 6)."""
     count = np.asarray(p, dtype=np.float64).shape[0]
     return np.full(count, float(count))
 
 
 def total_s(neutral_s: ArrayLike, arrivals_s: ArrayLike | None = None) -> float:
-    """When the last job ends: where there is no gap, the first arrival plus the sum of the neutral times (eq. 7), and
-    each gap without a job adds to it. 0 without jobs."""
+    """Return the time at which the last job ends: without gaps, the first arrival plus the sum of the isolated run
+    times (eq. 7); each gap without a job adds to it. 0 without jobs."""
     neutral = np.asarray(neutral_s, dtype=np.float64)
     arrivals = np.zeros_like(neutral) if arrivals_s is None else np.asarray(arrivals_s, dtype=np.float64)
     ended_s = 0.0

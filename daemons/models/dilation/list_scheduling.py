@@ -61,13 +61,13 @@ def scheduled(works: Sequence[Work], node_count: int, rule: Rule, rates: Rates =
 
 
 def makespans_s(new: Work, present: Sequence[Sequence[Work]], rates: Rates = formula.dilation) -> Floats:
-    """When the last job on each node would end if the new one joined those there, float64[nodes]; jobs as what is left
-    of them (`NodeRun.present`)."""
+    """Return the time at which the last job on each node would end if the new one joined those there, float64[nodes];
+    jobs are given as their remaining work (`NodeRun.present`)."""
     return np.array([composed_stages([*there, new], rates).max() for there in present])
 
 
 def _first_of_least(grades: Sequence[float]) -> int:
-    """The same sum made in another order differs by roundings, and is as good."""
+    """Return the first index with the least grade; grades that differ only by rounding errors count as equal."""
     most = min(grades) + NEAR * max(map(abs, grades))
     return next(row for row, grade in enumerate(grades) if grade <= most)
 
@@ -89,10 +89,12 @@ def _ended(runs: Sequence[NodeRun], nodes: Sequence[int]) -> Schedule:
 
 
 def optimum_s(p: ArrayLike, neutral_s: ArrayLike, node_count: int, servers: Servers = None) -> float:
-    """Least makespan of jobs that are all there from the begin, over all assignments to equal nodes, by the formula.
+    """Return the least makespan of jobs that are all present from the beginning, over all assignments to equal nodes,
+    by the formula.
 
     p: float64[n, m]; neutral_s: float64[n]. By dynamic programming over the 2**n subsets, 3**n steps for each doubling
-    of the nodes. Raises `InvalidValue` for more than `OPTIMUM_JOBS_MAX` jobs, or no node."""
+    of the nodes. Raises `InvalidValue` for more than `OPTIMUM_JOBS_MAX` jobs, or no node.
+    """
     loads = np.asarray(p, dtype=np.float64)
     if loads.shape[0] > OPTIMUM_JOBS_MAX:
         raise InvalidValue("jobs", loads.shape[0], f"at most {OPTIMUM_JOBS_MAX}")
@@ -120,7 +122,7 @@ def subset_makespans_s(p: ArrayLike, neutral_s: ArrayLike, servers: Servers = No
 
 
 def _best_s(alone_s: Floats, node_count: int) -> Floats:
-    """Least makespan of every subset on so many nodes."""
+    """Return the least makespan of every subset on `node_count` nodes."""
     if node_count == 1:
         return alone_s
     half = node_count // 2
@@ -132,8 +134,8 @@ def _best_s(alone_s: Floats, node_count: int) -> Floats:
 
 @lru_cache(maxsize=1)
 def _pairs(jobs: int) -> tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.int64]]:
-    """Every way to part every subset in two: part and rest, int32[3**jobs], in order of the subset, and where each
-    subset's ways begin, int64[2**jobs]."""
+    """Return every way to divide every subset in two: part and rest, int32[3**jobs], in order of the subset, and the
+    index at which each subset's ways begin, int64[2**jobs]."""
     parts = rests = np.zeros(1, dtype=np.int32)
     for job in range(jobs):
         bit = np.int32(1 << job)

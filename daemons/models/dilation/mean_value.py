@@ -16,7 +16,7 @@ def dilation(p: ArrayLike, servers: Servers = None) -> Floats:
 
     A job finds at each resource what the others have there in its presence (exactly: in its absence), so it is found
     by repetition, some thirty rounds of n x m each. Nearer to the exact network than the formula from about five jobs
-    on (docs/interference.md), but not exact for two."""
+    on (docs/explanation/interference.md), but not exact for two."""
     loads = np.asarray(p, dtype=np.float64)
     times = np.ones_like(loads)  # that a slice spends at each resource
     found = np.ones(loads.shape[0])

@@ -33,9 +33,11 @@ Flags = NDArray[np.bool_]
 
 
 def dilation(p: ArrayLike, servers: Servers = None) -> Floats:
-    """Dilation of each of the jobs that share a node, float64[n], to about 1e-11; `cost` tells what it takes.
+    """Return the slowdown of each of the jobs that share a node, float64[n], to about 1e-11; see `cost` for the
+    computing time.
 
-    Raises `InvalidValue` for more jobs than `JOBS_MAX` or `COUNTED_JOBS_MAX`, or more than `NUMBERS_MAX` numbers."""
+    Raises `InvalidValue` for more jobs than `JOBS_MAX` or `COUNTED_JOBS_MAX`, or more than `NUMBERS_MAX` numbers.
+    """
     loads = np.asarray(p, dtype=np.float64)
     if loads.shape[0] == 0:
         return np.ones(0)
@@ -52,9 +54,9 @@ def dilation(p: ArrayLike, servers: Servers = None) -> Floats:
 
 
 def cost(p: ArrayLike, servers: Servers = None) -> float:
-    """How many numbers `dilation` works on, some 5 ns each. With one server everywhere: (jobs that differ) x product
-    over the resources of (u_i // 2 + 1), u_i the number of jobs that use resource i. A resource with 1 < s < u_i
-    servers multiplies by 3 (u_i + 1) instead, and equal jobs count one by one. Infinite for too many jobs."""
+    """Return how many numbers `dilation` processes, some 5 ns each. With one server everywhere: (jobs that differ) x
+    product over the resources of (u_i // 2 + 1), u_i the number of jobs that use resource i. A resource with 1 < s <
+    u_i servers multiplies by 3 (u_i + 1) instead, and equal jobs count one by one. Infinite for too many jobs."""
     loads = np.asarray(p, dtype=np.float64)
     waits, counted, _ = _kinds(loads, servers)
     users = np.count_nonzero(loads, axis=0)
@@ -67,8 +69,8 @@ def cost(p: ArrayLike, servers: Servers = None) -> float:
 
 
 def _kinds(loads: Floats, servers: Servers) -> tuple[Flags, Flags, Floats]:
-    """Which resources have one server that several jobs use, which have more servers and still too few for their users
-    (at any other nobody ever waits), and the number of servers of each."""
+    """Return the resources with one server that several jobs use, those with more servers but too few for their users
+    (no job ever waits at any other), and the number of servers of each."""
     users = np.count_nonzero(loads, axis=0)
     limits = np.ones(loads.shape[1]) if servers is None else np.asarray(servers, dtype=np.float64)
     short = users > limits
@@ -103,11 +105,12 @@ def _ratios(factors: Floats, log_weights: Floats, counts: NDArray[np.int64]) -> 
 
 
 def _by_counts(factors: Floats, log_weights: Floats, loads: Floats, limits: Floats) -> Floats:
-    """The same for every job. factors: float64[g, n], what a job adds at a point while it is at none of these
-    resources; loads: float64[n, r], at these.
+    """Compute the same for every job. factors: float64[g, n], the factor of a job at a point while it is at none of
+    these resources; loads: float64[n, r], at these.
 
-    For each point the numbers of jobs at these resources have a distribution, made job by job. What comes after a job
-    is found backwards, so that it can be left out without a division."""
+    For each point the numbers of jobs at these resources have a distribution, built job by job. A backward pass covers
+    the jobs after each one, so a job can be left out without a division.
+    """
     scales = factors + loads.sum(axis=1)  # at each point a job's factors then sum to 1
     log_weights = log_weights + np.log(scales).sum(axis=1)
     weights = np.exp(log_weights - log_weights.max())
@@ -129,14 +132,14 @@ def _by_counts(factors: Floats, log_weights: Floats, loads: Floats, limits: Floa
 
 
 def _nobody(weights: Floats, users: list[int]) -> Floats:
-    """No job anywhere, at each point: float64[g, u_1 + 1, ..., u_r + 1]."""
+    """Return the weights with no job anywhere, at each point: float64[g, u_1 + 1, ..., u_r + 1]."""
     begin = np.zeros((len(weights), *(count + 1 for count in users)))
     begin.reshape(len(weights), -1)[:, 0] = weights
     return begin
 
 
 def _with(numbers: Floats, away: Floats, moves: Floats, step: int) -> Floats:
-    """One more job: away, or at one of the resources, whose number is then one higher (`step` 1) or was (-1)."""
+    """Add one job: away, or at one of the resources, whose number is then one higher (`step` 1) or was (-1)."""
     axes = numbers.ndim - 1
     found = numbers * away.reshape(-1, *(1,) * axes)
     for axis in range(axes):
@@ -147,7 +150,7 @@ def _with(numbers: Floats, away: Floats, moves: Floats, step: int) -> Floats:
 
 
 def _crowding(count: int, servers: float) -> Floats:
-    """f(k) for k = 0 .. count - 1."""
+    """Return f(k) for k = 0 .. count - 1."""
     numbers = np.arange(1.0, count)
     return np.concatenate(([1.0], np.cumprod(numbers / np.minimum(numbers, servers))))
 

@@ -78,11 +78,11 @@ class Evaluator:
         self.resources = tuple(reserving)
 
     def missing(self) -> str:
-        """A resource that it reserves and that there is no pool of, "": none."""
+        """Return a resource that the request reserves and that has no pool, "": none."""
         return next((resource for resource in self.resources if resource not in self._pools), "")
 
     def judged(self) -> Verdict:
-        """The verdict on a request that reserves something of what there is."""
+        """Return the verdict on a request that reserves part of the available resources."""
         while_s = self._stretches(end_s(self.request))
         found = [(stretch, self._needs(stretch, self._asked)) for stretch in reversed(while_s)][::-1]
         at, binding = self._binding(found)
@@ -107,7 +107,7 @@ class Evaluator:
         return stretches(self._standing, tuple(self._pools.values()), self.from_s, until_s)
 
     def _needs(self, stretch: Stretch, asked: Mapping[str, Layers]) -> list[Needs]:
-        """With the request in it, of each resource that is asked for."""
+        """Return the needs with the request included, for each resource that it requests."""
         found = self.sum_cache.added(self.sum_cache.among(stretch.members, stretch.lasting), self.request, asked)
         if asked is self._asked:
             self.sum_cache.keep(found)
@@ -118,14 +118,14 @@ class Evaluator:
         ]
 
     def _touched(self, stretch: Stretch) -> Bools:
-        """The slots of a stretch in which the request holds."""
+        """Return the slots of a stretch in which the request is in force."""
         return grids.occurring(self.grid, stretch.from_s, min(stretch.until_s, end_s(self.request)))
 
     def _broken(self, stretch: Stretch, needs: Needs) -> bool:
         return bool((needs.wrong & self._touched(stretch)).any())
 
     def _binding(self, found: _Found) -> tuple[int, Binding | None]:
-        """Which stretch binds, and where in it: the least units left over."""
+        """Return the index of the binding stretch and its binding slot: the one with the least units left over."""
         best: tuple[int, int, Binding] | None = None
         for at, (stretch, all_needs) in enumerate(found):
             touched = self._touched(stretch)
@@ -140,7 +140,7 @@ class Evaluator:
         return (0, None) if best is None else (best[1], best[2])
 
     def _without(self, stretch: Stretch) -> tuple[SlotFigures, ...]:
-        """The figures of a stretch as they are without the request."""
+        """Return the figures of a stretch without the request."""
         kept, nowhere = self.sum_cache.among(stretch.members, stretch.lasting), np.zeros(self._slots, dtype=bool)
         return tuple(
             one
@@ -162,7 +162,7 @@ class Evaluator:
         return Offer(offered, units)
 
     def _largest(self, resource: str, found: _Found) -> int:
-        """How many units of a resource, from the first on, may be reserved. By bisection."""
+        """Return the number of units of a resource, from the first on, that may be reserved. By bisection."""
         demand = next(each for each in self.request.reservation.demands if each.resource == resource)
         fits, most = 0, reserved(self.request.reservation, demand)
         own = [(stretch, needs) for stretch, every in found for needs in every if needs.resource == resource]
@@ -191,7 +191,7 @@ class Evaluator:
 
 
 def needs_of(kept: CachedSums, resource: str, units: int, asking: Bools) -> Needs:
-    """Of one resource, of all that is kept."""
+    """Return the needs of one resource, from all cached sums."""
     classes: list[tuple[float, Ints, Sum | None]] = [(1.0, kept.guaranteed_of(resource), None)]
     thetas = sorted((theta for name, theta in kept.sums if name == resource), reverse=True)
     classes += [(theta, (whole := kept.sums[resource, theta]).needed(theta), whole) for theta in thetas]
@@ -199,7 +199,7 @@ def needs_of(kept: CachedSums, resource: str, units: int, asking: Bools) -> Need
 
 
 def figures_of(needs: Needs, from_s: float) -> tuple[SlotFigures, ...]:
-    """One entry for each slot."""
+    """Return one entry for each slot."""
     left, columns = np.full(len(needs.asking), needs.units, dtype=np.int64), []
     for theta, needed, whole in needs.classes:
         given = np.maximum(left, 0)

@@ -19,8 +19,8 @@ _TICKS = 1_000  # per second: lengths and offsets are whole numbers of these
 
 
 def common(standing: Sequence[Standing]) -> Grid:
-    """The coarsest grid that suits them all, in the clocks of the first. Raises `InvalidValue` where it would have more
-    than SLOTS_MAX slots. O(reservations)."""
+    """Return the coarsest grid that suits all of them, in the clocks of the first. Raises `InvalidValue` if it would
+    have more than SLOTS_MAX slots. O(reservations)."""
     kinds = {(one.reservation.calendar, one.reservation.slot_s, one.utc_offset_s) for one in standing}
     knowing = [one for one in standing if one.reservation.calendar is not Calendar.HOUR_OF_DAY]
     offset_s = (knowing or list(standing))[0].utc_offset_s
@@ -42,7 +42,7 @@ def _shared_length(kinds: set[tuple[Calendar, float, float]], offset_s: float) -
 
 
 def _coarsest(kinds: set[tuple[Calendar, float]]) -> Calendar:
-    """Of calendars with the offsets of their clocks."""
+    """Return the coarsest common calendar of calendars with the offsets of their clocks."""
     days = {(calendar, offset) for calendar, offset in kinds if calendar is not Calendar.HOUR_OF_DAY}
     if not days:
         return Calendar.HOUR_OF_DAY
@@ -51,7 +51,7 @@ def _coarsest(kinds: set[tuple[Calendar, float]]) -> Calendar:
 
 
 def rows(one: Standing, grid: Grid) -> Ints:
-    """Which slot of its own calendar each slot of the grid is, int64[slots of the grid]."""
+    """Return, for each slot of the grid, the slot of the reservation's own calendar, int64[slots of the grid]."""
     per_day = slots_per_day(grid.slot_s)
     count = per_day * DAYS[grid.calendar]
     local_s = np.arange(count) * grid.slot_s
@@ -64,7 +64,8 @@ def rows(one: Standing, grid: Grid) -> Ints:
 
 
 def occurring(grid: Grid, from_s: float, until_s: float) -> Bools:
-    """Which slots of the grid the time from `from_s` until `until_s` (inf: without end) touches, bool[slots]."""
+    """Return the slots of the grid that the time from `from_s` until `until_s` (inf: without end) touches,
+    bool[slots]."""
     per_day = slots_per_day(grid.slot_s)
     found = np.zeros(per_day * DAYS[grid.calendar], dtype=bool)
     if until_s - from_s >= 7 * DAY_S:
@@ -76,14 +77,14 @@ def occurring(grid: Grid, from_s: float, until_s: float) -> Bools:
 
 
 def instances(grid: Grid, from_s: float, until_s: float) -> tuple[int, int]:
-    """The first instance of a slot that a stretch touches, and the first after it."""
+    """Return the first instance of a slot that a stretch touches, and the first after it."""
     first = int(instance_of(np.array(from_s + grid.utc_offset_s), grid.slot_s))
     return first, math.ceil((until_s + grid.utc_offset_s) / grid.slot_s)
 
 
 def last_end_s(grid: Grid, wrong: Bools, from_s: float, until_s: float, most_s: float) -> float | None:
-    """When the last slot that is `wrong` and touches some time ends, at most `most_s`; None where there is none.
-    O(slots of a week)."""
+    """Return the time at which the last slot that is `wrong` and touches some time ends, at most `most_s`; None if
+    there is none. O(slots of a week)."""
     if until_s == math.inf:
         return math.inf if wrong.any() else None
     first, last = instances(grid, from_s, until_s)

@@ -26,7 +26,7 @@ class Layers:
     predictable: Mapping[float, Profile]
 
     def asking(self) -> Bools:
-        """In which slots anything is reserved, bool[slots]."""
+        """Return the slots in which any units are reserved, bool[slots]."""
         found = self.guaranteed > 0
         for profile in self.predictable.values():
             found |= profile.peaks() > 0
@@ -34,7 +34,8 @@ class Layers:
 
 
 def bounds(reservation: Reservation, demand: ResourceDemand) -> tuple[int, ...]:
-    """Where the shares of a demand begin and end, in units, at most its peak: 0, the end of the first, and so on."""
+    """Return the units at which the shares of a demand begin and end, at most its peak: 0, the end of the first, and so
+    on."""
     peak, ends = demand.peak, [0]
     sizes: tuple[int | None, ...] = demand.layers or tuple(share.units for share in reservation.shares)
     for units in sizes:
@@ -43,7 +44,8 @@ def bounds(reservation: Reservation, demand: ResourceDemand) -> tuple[int, ...]:
 
 
 def reserved(reservation: Reservation, demand: ResourceDemand) -> int:
-    """How many units, from the first on, take all shares that promise anything."""
+    """Return the number of units, from the first on, that cover all shares with a guarantee or a service
+    probability."""
     ends = bounds(reservation, demand)
     promising = [
         end
@@ -54,8 +56,8 @@ def reserved(reservation: Reservation, demand: ResourceDemand) -> int:
 
 
 def layers(one: Standing, grid: Grid, units: Mapping[str, float], cut: int | None = None) -> dict[str, Layers]:
-    """What a reservation asks for, by resource; of its first `cut` units alone where that is given. units: the size of
-    the pool's units of each resource, in which it is told, rounded up."""
+    """Return the layers that a reservation requests, by resource; of its first `cut` units alone if that is given.
+    units: the size of the pool's units of each resource, in which the layers are expressed, rounded up."""
     which = rows(one, grid)
     return {
         demand.resource: _of(one.reservation, demand, which, units.get(demand.resource, demand.unit), cut)
@@ -86,19 +88,19 @@ def _of(reservation: Reservation, demand: ResourceDemand, which: Ints, unit: flo
 
 
 def _resized(values: Ints, ratio: float) -> Ints:
-    """In units of another size."""
+    """Convert the values to units of another size."""
     return values if ratio == 1.0 else np.ceil(values * ratio - _ROUNDING).astype(np.int64)
 
 
 def _mapped(profile: Profile, values: Ints, which: Ints, unit: float) -> Profile:
-    """The distribution of values[demand], `values` never falling, in the slots `which`."""
+    """Return the distribution of values[demand], `values` never falling, in the slots `which`."""
     pmf: Floats = np.zeros((profile.slots, int(values[-1]) + 1))
     np.add.at(pmf.T, values, profile.pmf.T)
     return Profile(pmf[which], profile.observations[which], profile.resource, unit)
 
 
 def shortened(reservation: Reservation, cuts: Mapping[str, int]) -> Reservation:
-    """The same with shares of the first cuts[resource] units alone; the rest is best effort."""
+    """Return the same reservation with shares of the first cuts[resource] units alone; the rest is best effort."""
     demands = []
     for demand in reservation.demands:
         cut = cuts.get(demand.resource, demand.peak)

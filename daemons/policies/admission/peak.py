@@ -1,4 +1,4 @@
-"""What statistical assurance is compared with: all peaks at once must fit, whatever was promised (section 6.4.1)."""
+"""The baseline for statistical assurance: all peaks at once must fit, for any service probability (section 6.4.1)."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ class CachedSums:
     askers: Mapping[Key, tuple[int, ...]]
 
     def guaranteed_of(self, resource: str) -> Ints:
-        """Of one resource."""
+        """Return the guaranteed units of one resource."""
         return self.guaranteed.get(resource, np.zeros(self.slots, dtype=np.int64))
 
 
@@ -50,11 +50,11 @@ class StandingSums:
         self._kept: list[CachedSums] = list(memory) if isinstance(memory, tuple) else []
 
     def layers(self, one: Standing, cut: int | None = None) -> dict[str, Layers]:
-        """What a reservation asks for; of its first `cut` units alone where that is given."""
+        """Return the layers that a reservation requests; of its first `cut` units alone if that is given."""
         return layers(one, self._grid, self._units, cut)
 
     def memory(self) -> tuple[CachedSums, ...]:
-        """What to keep, the newest first."""
+        """Return the sums to keep, the newest first."""
         kept: list[CachedSums] = []
         for one in self._kept:
             if len(kept) < KEPT_MAX and not any(other.members == one.members for other in kept):
@@ -62,7 +62,7 @@ class StandingSums:
         return tuple(kept)
 
     def of(self, members: tuple[Standing, ...]) -> CachedSums:
-        """The sums of some reservations."""
+        """Return the sums of some reservations."""
         for kept in self._kept:
             if kept.members is members and self._alike(kept):
                 return kept
@@ -82,20 +82,20 @@ class StandingSums:
         return found
 
     def among(self, members: tuple[Standing, ...], lasting: int) -> CachedSums:
-        """The same, of members of which the first `lasting` are to be asked for again with others beside them."""
+        """Return the same, for members of which the first `lasting` will be requested again with other members."""
         if lasting < len(members):
             self.keep(self.of(members[:lasting]))
         return self.of(members)
 
     def keep(self, found: CachedSums) -> None:
-        """For later, instead of what was not asked for the longest."""
+        """Cache the sums, in place of the least recently used ones."""
         self._kept = [found, *(kept for kept in self._kept if kept is not found)][:HELD_MAX]
 
     def _alike(self, kept: CachedSums) -> bool:
         return (kept.grid, kept.units) == (self._grid, self._units)
 
     def added(self, kept: CachedSums, one: Standing, asked: Mapping[str, Layers]) -> CachedSums:
-        """With one reservation more, which asks for these layers."""
+        """Return the sums with one more reservation, which requests these layers."""
         guaranteed, sums, askers = dict(kept.guaranteed), dict(kept.sums), dict(kept.askers)
         row, bound = len(kept.members), upper(one.coupling, one.observations)
         members = (*kept.members, one)
@@ -127,7 +127,8 @@ class StandingSums:
         return CachedSums(self._grid, self._units, self._slots, members, guaranteed, sums, askers)
 
     def _recoupled(self, kept: CachedSums, members: tuple[Standing, ...]) -> CachedSums:
-        """The same reservations, of which more may be known by now."""
+        """Return the sums of the same reservations with their current couplings, which newer observations may have
+        changed."""
         sums = dict(kept.sums)
         for key, rows in kept.askers.items():
             bounds = _bounds(members, rows)
@@ -137,7 +138,7 @@ class StandingSums:
 
 
 def _begins(some: tuple[Standing, ...], members: tuple[Standing, ...]) -> bool:
-    """Whether the first of the members hold the same reservations."""
+    """Return whether the first of the members hold the same reservations."""
     return len(some) <= len(members) and all(
         one is other or (one.utc_offset_s == other.utc_offset_s and _same(one, other))
         for one, other in zip(some, members, strict=False)

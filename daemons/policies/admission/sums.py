@@ -21,23 +21,23 @@ class Sum(Protocol):
 
     @classmethod
     def of(cls, slots: int, profiles: Sequence[Profile], couplings: Sequence[float]) -> Self:
-        """Of any number of them; couplings: what is assumed of each, 0..1."""
+        """Return the sum of any number of profiles; couplings: the assumed coupling of each, 0..1."""
         ...
 
     def added(self, profile: Profile, coupling: float) -> Self:
-        """With one more."""
+        """Return the sum with one more profile."""
         ...
 
     def recoupled(self, couplings: Sequence[float]) -> Self:
-        """The same with other couplings."""
+        """Return the same sum with other couplings."""
         ...
 
     def needed(self, theta: float) -> Ints:
-        """The least units with which the promise holds, int64[slots]."""
+        """Return the least units that reach a service probability of theta, int64[slots]."""
         ...
 
     def reached(self, units: Ints) -> Floats:
-        """The assurance of so many units (0 or more), float64[slots]."""
+        """Return the service probability of `units` (0 or more), float64[slots]."""
         ...
 
 
@@ -59,17 +59,17 @@ class PeakSum:
         return type(self)(self.peaks + profile.peaks())
 
     def recoupled(self, couplings: Sequence[float]) -> Self:
-        """The same."""
+        """Return the same sum."""
         del couplings
         return self
 
     def needed(self, theta: float) -> Ints:
-        """All of them, whatever theta is."""
+        """Return the peaks, for any theta."""
         del theta
         return self.peaks
 
     def reached(self, units: Ints) -> Floats:
-        """What is served of the peaks."""
+        """Return the part of the peaks that is served."""
         return np.where(self.peaks > 0, np.minimum(1.0, units / np.maximum(self.peaks, 1)), 1.0)
 
 
@@ -93,7 +93,7 @@ class StatisticalSum:
 
     @classmethod
     def of(cls, slots: int, profiles: Sequence[Profile], couplings: Sequence[float]) -> Self:
-        """By repeated doubling: O(n log n) in the sum of peaks, for each slot."""
+        """Return the sum by repeated doubling: O(n log n) in the sum of peaks, for each slot."""
         if not profiles:
             zeros = np.zeros(slots)
             return cls((), empty(slots), zeros, zeros, 0.0, {})
@@ -117,7 +117,7 @@ class StatisticalSum:
         return type(self)((*self.profiles, profile), whole, coupled, worst, highest, groups, hints)
 
     def recoupled(self, couplings: Sequence[float]) -> Self:
-        """Without a convolution."""
+        """Return the same sum with other couplings, without a convolution."""
         if not self.profiles:
             return self
         coupled, worst, groups = _coupled(self.profiles, couplings, self.utility.slots)
@@ -125,12 +125,13 @@ class StatisticalSum:
         return type(self)(self.profiles, self.utility, coupled, worst, max(couplings), groups, hints)
 
     def weight(self) -> Floats:
-        """How much the worst case counts, float64[slots], 0..1."""
+        """Return the weight of the worst case, float64[slots], 0..1."""
         varies = self.worst > _NOTHING * max(1.0, float(self.utility.peaks.max())) ** 2
         return np.clip(np.divide(self.coupled, self.worst, out=np.ones_like(self.worst), where=varies), 0.0, 1.0)
 
     def needed(self, theta: float) -> Ints:
-        """All assurances at once, by sums from the right: first around what a part of the demand needed."""
+        """Return the least units for theta. All service probabilities are computed at once, by sums from the right,
+        first around the units that a part of the demand needed."""
         if theta not in self.known:
             hint, last = self.hints.get(theta), self.utility.worst_cdf.shape[1]
             low, high = 0, last
@@ -143,7 +144,8 @@ class StatisticalSum:
         return self.known[theta]
 
     def _least(self, theta: float, low: int, high: int) -> tuple[Ints, bool]:
-        """By how much what is needed exceeds `low`, and whether that is sure: no less may do, and `high` is enough."""
+        """Return how far the needed units exceed `low`, and whether that is certain: no fewer suffice, and `high` is
+        enough."""
         enough = self._assured(low, high) >= theta - SLACK
         at = enough.argmax(axis=1)
         return at, bool((low == 0 or at.all()) and enough[:, -1].all())
@@ -157,7 +159,8 @@ class StatisticalSum:
         return found
 
     def _assured(self, low: int, high: int) -> Floats:
-        """theta of low, low + 1 .. high, float64[slots, high - low + 1]; high: at most the units of the worst case."""
+        """Return theta of low, low + 1 .. high, float64[slots, high - low + 1]; high: at most the units of the worst
+        case."""
         cdf = self.utility.worst_cdf[:, low:]
         before = self.utility.worst_cdf[:, low - 1 : low] if low else np.zeros((len(cdf), 1))
         together = _thetas(np.diff(cdf, prepend=before, append=1.0, axis=1), low, high)
@@ -173,8 +176,8 @@ _NOTHING = 1e-12  # of the squared peak: a variance below that is rounding
 
 
 def _thetas(pmf: Floats, low: int, high: int) -> Floats:
-    """theta(g) = 1 - sum over y > g of pmf(y) (1 - g / y), for g = low .. high, from pmf(low), pmf(low + 1) ..; beyond
-    its end there is nothing."""
+    """Return theta(g) = 1 - sum over y > g of pmf(y) (1 - g / y), for g = low .. high, from pmf(low), pmf(low + 1) ..;
+    beyond its end pmf is 0."""
     slots, width = len(pmf), high - low + 1
     values = np.arange(low, max(low + pmf.shape[1], high + 1), dtype=np.float64)
     found = np.ones((slots, width))
@@ -192,8 +195,8 @@ def _thetas(pmf: Floats, low: int, high: int) -> Floats:
 
 
 def _shared_variance(cdf: Floats, variance_sum: Floats) -> Floats:
-    """What all pairs would add to the variance of a sum if they vary together as much as can be, from F(0), F(1), ...:
-    E[(Y - c)^2] = c^2 + sum over k of (2 (k - c) + 1) (1 - F(k)), for any c."""
+    """Return the variance that all pairs would add to a sum if they varied together as much as possible, from F(0),
+    F(1), ...: E[(Y - c)^2] = c^2 + sum over k of (2 (k - c) + 1) (1 - F(k)), for any c."""
     middle = cdf.shape[1] // 2
     weights = 2.0 * (np.arange(cdf.shape[1]) - middle) + 1.0
     mean = cdf.shape[1] - cdf.sum(axis=1)
@@ -202,8 +205,8 @@ def _shared_variance(cdf: Floats, variance_sum: Floats) -> Floats:
 
 
 def _covariance_max(one: Floats, other: Floats) -> Floats:
-    """The largest covariance of two sums, float64[slots]: over all F of the one and G of the other min(F, G) - F G
-    (Hoeffding)."""
+    """Return the largest covariance of two sums, float64[slots]: over all F of the one and G of the other min(F, G) - F
+    G (Hoeffding)."""
     total = np.zeros(len(one))
     for column in one.T:
         total += np.minimum(other, column[:, None]).sum(axis=1)
@@ -213,8 +216,8 @@ def _covariance_max(one: Floats, other: Floats) -> Floats:
 def _coupled(
     profiles: Sequence[Profile], couplings: Sequence[float], slots: int
 ) -> tuple[Floats, Floats, dict[float, Floats]]:
-    """What pairs add to the variance: as coupled, and in the worst case; and what was put together for each coupling.
-    Of a pair the larger coupling decides, so they are taken by rising couplings."""
+    """Return the variance that pairs add: as coupled, and in the worst case; and the combined distributions of each
+    coupling. The larger coupling of a pair counts, so they are processed by rising couplings."""
     levels, spreads, groups = sorted(set(couplings)), [], {}
     variance, cdf = np.zeros(slots), np.empty((slots, 0))
     for level in levels:

@@ -25,13 +25,13 @@ class Stretch:
 
 
 def end_s(one: Standing) -> float:
-    """When it ends; inf: never."""
+    """Return the end of the reservation; inf: never."""
     return math.inf if one.reservation.end_s is None else one.reservation.end_s
 
 
 def stretches(standing: Sequence[Standing], pools: Sequence[Pool], from_s: float, until_s: float) -> list[Stretch]:
-    """From `from_s` on, in order, until the one that `until_s` lies in or ends. Members that end last come first, so
-    that what an earlier stretch has more than a later one comes at its end. O(stretches x reservations)."""
+    """Return the stretches from `from_s` on, in order, until the one that `until_s` lies in or ends. Members that end
+    last come first: the additional members of an earlier stretch are then at its end. O(stretches x reservations)."""
     edges = {from_s}
     for one in standing:
         edges.update(at for at in (one.reservation.start_s, end_s(one)) if from_s < at < until_s)
@@ -61,12 +61,13 @@ def _next_change(standing: Sequence[Standing], pools: Sequence[Pool], after_s: f
 
 
 def first_clear(grid: Grid, parts: Sequence[tuple[Stretch, Bools]], from_s: float, lasting_s: float) -> float | None:
-    """The first start from `from_s` on from which no slot that is wrong in its stretch is touched for `lasting_s` (inf:
-    for ever); None where there is none. parts: stretches in order from `from_s` on, the last without end, with the
-    slots that are wrong in each.
+    """Return the first start from `from_s` on from which no slot that is wrong in its stretch is touched for
+    `lasting_s` (inf: for ever); None if there is none. parts: stretches in order from `from_s` on, the last without
+    end, with the slots that are wrong in each.
 
-    A start before the end of a wrong slot within the time that it lasts does not do, so the last of these is the next
-    to try. What fails for a week within a stretch fails until time leaves the stretch."""
+    A start before the end of a wrong slot within its duration fails. The end of the last such slot is therefore the
+    next candidate. A start that fails for a week within a stretch fails until time leaves the stretch.
+    """
     start_s, tried = from_s, (-1, from_s)
     while True:
         at, end = _last_wrong(grid, parts, start_s, start_s + lasting_s)
@@ -87,7 +88,7 @@ def first_clear(grid: Grid, parts: Sequence[tuple[Stretch, Bools]], from_s: floa
 def _last_wrong(
     grid: Grid, parts: Sequence[tuple[Stretch, Bools]], from_s: float, until_s: float
 ) -> tuple[int, float | None]:
-    """In which stretch, and until when, the last wrong slot of that time is."""
+    """Return the stretch of the last wrong slot of that time, and the time at which the slot ends."""
     for at in range(len(parts) - 1, -1, -1):
         stretch, wrong = parts[at]
         low, high = max(from_s, stretch.from_s), min(until_s, stretch.until_s)

@@ -14,18 +14,18 @@ class Dedicated:
     asked_at_arrivals = False
 
     def objection(self, lower: int, upper: int | None) -> str:
-        """The two bounds are the same."""
+        """Return an objection unless the two bounds are the same."""
         return (
             "" if upper in (None, lower) else f"the model dedicated has one size: leave upper out, or make it {lower}"
         )
 
     def firm(self, lower: int, upper: int | None) -> int:
-        """What is its own."""
+        """Return its own units."""
         del upper
         return lower
 
     def decide(self, group: GroupView, moment: Moment) -> GroupSizes:
-        """The sizes in units, in the order of the parties. O(1)."""
+        """Return the sizes in units, in the order of the parties. O(1)."""
         del moment
         return GroupSizes(tuple(party.lower for party in group.parties))
 
@@ -38,17 +38,17 @@ class OnDemand:
     asked_at_arrivals = True
 
     def objection(self, lower: int, upper: int | None) -> str:
-        """Nothing is set aside."""
+        """Return an objection if anything is set aside."""
         del upper
         return "" if lower == 0 else "the model on-demand sets nothing aside: lower is 0"
 
     def firm(self, lower: int, upper: int | None) -> int:
-        """It comes first nowhere."""
+        """Return the lower bound: the environment never has priority."""
         del upper
         return lower
 
     def decide(self, group: GroupView, moment: Moment) -> GroupSizes:
-        """The sizes in units, in the order of the parties. O(1)."""
+        """Return the sizes in units, in the order of the parties. O(1)."""
         return GroupSizes(tuple(_size(party, moment) for party in group.parties))
 
 

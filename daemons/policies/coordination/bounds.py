@@ -17,16 +17,16 @@ class FixedBounds:
     asked_at_arrivals = False
 
     def objection(self, lower: int, upper: int | None) -> str:
-        """The two bounds are the same."""
+        """Return an objection unless the two bounds are the same."""
         return "" if upper in (None, lower) else f"the model fb has one bound: leave upper out, or make it {lower}"
 
     def firm(self, lower: int, upper: int | None) -> int:
-        """What is its own."""
+        """Return its own units."""
         del upper
         return lower
 
     def decide(self, group: GroupView, moment: Moment) -> GroupSizes:
-        """The sizes in units, in the order of the parties. O(1)."""
+        """Return the sizes in units, in the order of the parties. O(1)."""
         size, web, batch = group.lower, group.of(WorkloadType.WEB), group.of(WorkloadType.BATCH)
         serving = 0 if web is None else min(web.owned, size)
         working = 0 if batch is None else batch.owned
@@ -56,7 +56,7 @@ class FixedLowerBound:
         return lower if upper is None else upper
 
     def decide(self, group: GroupView, moment: Moment) -> GroupSizes:
-        """The sizes in units, in the order of the parties. O(1)."""
+        """Return the sizes in units, in the order of the parties. O(1)."""
         own, web, batch = group.lower, group.of(WorkloadType.WEB), group.of(WorkloadType.BATCH)
         bounded = all(party.upper is not None for party in group.parties)
         most = sum(party.upper or 0 for party in group.parties) if bounded else math.inf

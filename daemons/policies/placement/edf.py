@@ -23,7 +23,7 @@ from shared.policy_api.snapshot import Floats, Ints, Snapshot, WorkloadState
 
 @dataclass(frozen=True, slots=True)
 class _Runner:
-    """A running job that may be asked to give way, and what it would free: per instance, memory with overhead."""
+    """A running job that may be preempted, and the resources that it would free: per instance, memory with overhead."""
 
     row: int
     goal_s: float
@@ -51,7 +51,8 @@ def _runners(snapshot: Snapshot, moved: set[int]) -> list[_Runner]:
 
 @dataclass(slots=True)
 class _Pass:
-    """One decision under way. `ceiling` is the room there would be if every runner with a later goal gave way."""
+    """The state of one decision in progress. `ceiling` is the free capacity if every runner with a later goal were
+    preempted."""
 
     room: FreeCapacity
     runners: list[_Runner]
@@ -119,7 +120,7 @@ class _Pass:
         for runner in losers:
             self.gone.add(runner.row)
             later = (("goal_s", runner.goal_s),) if math.isfinite(runner.goal_s) else ()
-            reason = Reason(ReasonCode.LATER_GOAL, (*later, ("gives_way_to_goal_s", goal_s)))
+            reason = Reason(ReasonCode.LATER_GOAL, (*later, ("preempted_to_goal_s", goal_s)))
             self.changes.append(change(self.room.snapshot, runner.row, ChangeKind.SUSPEND, (), reason))
         return fit
 
@@ -156,11 +157,12 @@ def _fewest(room: FreeCapacity, shape: Shape, instances: int, runners: Iterable[
 
 
 class EarliestDeadlineFirst:
-    """Waiting and suspended jobs by goal (none: last), then arrival. Each takes free room by first fit, else the place
-    of running jobs with later goals: the latest first, as few as are needed, whole gangs, never in vain.
+    """Waiting and suspended jobs by goal (none: last), then arrival. Each takes free capacity by first fit, else the
+    place of running jobs with later goals: the latest first, as few as are needed, whole gangs, never without placing
+    the job.
 
-    Draining nodes are emptied before, and web applications get the fewest instances they must have, as by first-fit.
-    Neither those nor jobs with instances on draining nodes are preempted. A job that gives way is suspended and asks
+    Draining nodes are evacuated first, and web applications get their minimum number of instances, as by first-fit.
+    Neither those nor jobs with instances on draining nodes are preempted. A preempted job is suspended and considered
     again at the next decision. Parameters `preempt` (bool, default true) and `sharing`, as of first-fit.
     """
 
@@ -195,10 +197,10 @@ class EarliestDeadlineFirst:
         refused.update(at_once)
         runners = _runners(snapshot, on_draining) if rows.size and params.get("preempt", True) else []
         sharers = sharers_of(snapshot, params, changes)
-        under_way, pending = _Pass.begin(room, changes, runners, sharers), Pending(snapshot, rows)
+        in_progress, pending = _Pass.begin(room, changes, runners, sharers), Pending(snapshot, rows)
         for row in pending:
             shape = shape_of(snapshot, row)
-            slots = under_way.serve(row, shape)
+            slots = in_progress.serve(row, shape)
             if slots is None:
                 pending.placed()
             else:
@@ -207,7 +209,7 @@ class EarliestDeadlineFirst:
 
 
 def _rows_named(snapshot: Snapshot, changes: list[Change]) -> set[int]:
-    """Rows of the workloads that the changes are about."""
+    """Return the rows of the workloads that the changes affect."""
     if not changes:
         return set()
     row_of = {name: row for row, name in reversed(list(enumerate(snapshot.workloads.names)))}

@@ -1,4 +1,5 @@
-"""First-come first-served without preemption: whatever fits is placed on the first nodes with room."""
+"""First-come first-served without preemption: each workload that fits is placed on the first nodes with free
+capacity."""
 
 from __future__ import annotations
 

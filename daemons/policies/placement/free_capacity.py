@@ -25,20 +25,20 @@ class Shape(NamedTuple):
     max_mhz: float
     min_mhz: float
     vcpus: int
-    separate: bool
-    needs: tuple[str, ...]
+    spread: bool
+    required_labels: tuple[str, ...]
 
 
 def shape_of(snapshot: Snapshot, row: int) -> Shape:
-    """The shape of the instances of workload `row`."""
+    """Return the shape of the instances of workload `row`."""
     work = snapshot.workloads
     return Shape(
         work.memory_mib.item(row) + snapshot.vm_overhead_mib,
         work.max_mhz.item(row),
         work.min_mhz.item(row),
         work.vcpus.item(row),
-        work.separate.item(row),
-        work.needs[row],
+        work.spread.item(row),
+        work.required_labels[row],
     )
 
 
@@ -58,7 +58,7 @@ class _Form(NamedTuple):
 
 
 def repeated(names: tuple[str, ...]) -> frozenset[int]:
-    """Rows whose name an earlier row has: a name stands for its first row only."""
+    """Return the rows whose name an earlier row has: a name stands for its first row only."""
     if len(set(names)) == len(names):
         return frozenset()
     first = {name: row for row, name in reversed(list(enumerate(names)))}
@@ -97,27 +97,28 @@ class FreeCapacity:
             eligible = allotment >= shape.min_mhz
             eligible &= allotment > 0.0
             eligible &= self.usable
-            if shape.needs:
-                eligible &= self.labelled(shape.needs)
+            if shape.required_labels:
+                eligible &= self.labelled(shape.required_labels)
             form = self._forms[shape] = _Form(allotment, allotment * _ENOUGH, eligible)
         return form
 
     def labelled(self, needs: tuple[str, ...]) -> Bools:
-        """Which nodes have all the labels, bool[n]."""
+        """Return the nodes that have all the labels, bool[n]."""
         wanted = set(needs)
         labels = self.snapshot.nodes.labels
         return np.fromiter((wanted.issubset(has) for has in labels), dtype=np.bool_, count=len(labels))
 
     def allotment_mhz(self, shape: Shape) -> Floats:
-        """What one instance is given on each node, MHz, float64[n]."""
+        """Return the CPU that one instance is given on each node, MHz, float64[n]."""
         return self._form(shape).allotment_mhz
 
     def eligible(self, shape: Shape) -> Bools:
-        """Which nodes could take an instance if their CPU and memory were free, memory capacity aside, bool[n]."""
+        """Return the nodes that could take an instance if their CPU and memory were free, regardless of memory
+        capacity, bool[n]."""
         return self._form(shape).eligible
 
     def fits(self, shape: Shape) -> Bools:
-        """Which nodes have room for one instance now, bool[n]."""
+        """Return the nodes with capacity for one instance now, bool[n]."""
         form = self._form(shape)
         fits = self.free_mib >= shape.memory_mib * _ENOUGH
         fits &= self.free_mhz >= form.enough_mhz
@@ -125,9 +126,10 @@ class FreeCapacity:
         return fits
 
     def slots(self, shape: Shape, at_most: int) -> Ints:
-        """How many instances each node could take at this moment, at most `at_most` (1 if separate), int64[n]."""
+        """Return the number of instances that each node could take now, at most `at_most` (1 with `spread`),
+        int64[n]."""
         fits = self.fits(shape)
-        if shape.separate or at_most == 1:
+        if shape.spread or at_most == 1:
             return fits.astype(np.int64)
         with np.errstate(all="ignore"):  # nodes that do not fit may hold anything
             slots = np.floor(self.free_mhz / self._form(shape).allotment_mhz + SLACK)
@@ -136,12 +138,12 @@ class FreeCapacity:
         return np.where(fits, np.clip(slots, 1, at_most), 0).astype(np.int64)
 
     def slots_at(self, shape: Shape, node: int, at_most: int, free_mib: float, free_mhz: float) -> int:
-        """`slots` of one node as if it had this much free."""
+        """Return `slots` of one node as if it had this much free."""
         form = self._form(shape)
         fits = free_mib >= shape.memory_mib * _ENOUGH and free_mhz >= form.enough_mhz.item(node)
         if not (fits and form.eligible.item(node)):
             return 0
-        if shape.separate or at_most == 1:
+        if shape.spread or at_most == 1:
             return 1
         slots = min(free_mhz / form.allotment_mhz.item(node) + SLACK, float(at_most))
         if shape.memory_mib > 0.0:
@@ -149,14 +151,16 @@ class FreeCapacity:
         return max(1, math.floor(slots))
 
     def first_fit(self, shape: Shape, instances: int) -> Fit:
-        """The first nodes with room for all instances: each goes to the first node that still has room."""
-        if shape.separate or instances == 1:
+        """Return the first nodes with capacity for all instances: each goes to the first node that still has
+        capacity."""
+        if shape.spread or instances == 1:
             rows = self.fits(shape).nonzero()[0]
             return Fit(rows[:instances] if rows.size >= instances else None, rows.size)
         return spread(self.slots(shape, instances), instances)
 
     def first_fit_near(self, shape: Shape, homes: Ints) -> Fit:
-        """Like `first_fit` with one instance per entry of `homes`, each on its home (a node row) if it can be."""
+        """Return nodes like `first_fit` with one instance per entry of `homes`, each on its home (a node row) if
+        possible."""
         slots = self.slots(shape, homes.size)
         total = int(slots.sum())
         if total < homes.size:
@@ -175,7 +179,7 @@ class FreeCapacity:
     def take(self, shape: Shape, rows: Ints) -> None:
         """Give one instance's room away on each of the node rows (a row may come more than once)."""
         mhz = self._form(shape).allotment_mhz[rows]
-        if shape.separate or rows.size == 1:
+        if shape.spread or rows.size == 1:
             self.free_mib[rows] -= shape.memory_mib
             self.free_mhz[rows] -= mhz
         else:

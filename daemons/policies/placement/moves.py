@@ -1,4 +1,4 @@
-"""Changes as values, and emptying of draining nodes: what the simple policies do alike."""
+"""Changes as values, and evacuation of draining nodes: common parts of the simple policies."""
 
 from __future__ import annotations
 
@@ -39,7 +39,8 @@ def held(snapshot: Snapshot, row: int) -> tuple[Ints, Floats]:
 
 
 def find_fit(room: FreeCapacity, row: int, shape: Shape) -> Fit:
-    """Where the instances of a waiting workload fit; of a suspended one, on the nodes of their images if they can."""
+    """Return nodes for the instances of a waiting workload; for a suspended one, the nodes of their images if
+    possible."""
     work = room.snapshot.workloads
     if work.state.item(row) == WorkloadState.SUSPENDED.value:
         homes = held(room.snapshot, row)[0]
@@ -49,7 +50,7 @@ def find_fit(room: FreeCapacity, row: int, shape: Shape) -> Fit:
 
 
 def change(snapshot: Snapshot, row: int, kind: ChangeKind, given: tuple[Allotment, ...], reason: Reason) -> Change:
-    """A change to workload `row` of the revision that the snapshot shows."""
+    """Return a change to workload `row` of the revision that the snapshot shows."""
     work = snapshot.workloads
     return Change(work.names[row], work.revision.item(row), kind, given, reason)
 
@@ -64,7 +65,7 @@ def begin(room: FreeCapacity, row: int, shape: Shape, rows: Ints, reason: Reason
 
 
 def _on_draining(snapshot: Snapshot) -> list[int]:
-    """Rows of the running workloads with an instance on a draining node, in row order."""
+    """Return the rows of the running workloads with an instance on a draining node, in row order."""
     work = snapshot.workloads
     again = repeated(work.names)
     found = []
@@ -120,7 +121,7 @@ def drain(room: FreeCapacity) -> tuple[list[Change], dict[int, Reason]]:
 
 
 def _spare_instances(snapshot: Snapshot) -> Ints:
-    """How many instances of each web application run beyond its minimum, int64[web applications]."""
+    """Return how many instances of each web application run beyond its minimum, int64[web applications]."""
     work, web = snapshot.workloads, snapshot.web
     runs = (work.state == WorkloadState.RUNNING.value) & (work.app >= 0)
     return np.bincount(work.app[runs], minlength=len(web.names)) - web.min_instances
@@ -140,7 +141,7 @@ def _move(room: FreeCapacity, row: int, homes: Homes) -> Change | Reason:
     leaving = snapshot.nodes.draining[nodes]
     count = int(leaving.sum())
     slots = room.slots(shape, count)
-    barred = homes.of(app) if app >= 0 else nodes if shape.separate else None
+    barred = homes.of(app) if app >= 0 else nodes if shape.spread else None
     if barred is not None:
         slots[barred] = 0
     able = snapshot.migration.nodes_of(row) if snapshot.migration is not None else None

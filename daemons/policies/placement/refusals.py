@@ -23,27 +23,27 @@ def _largest(values: Floats, of: Bools) -> float:
 
 
 def _whole_slots(free: Floats, needed: Floats | float, among: Bools, at_most: int) -> int:
-    """How many instances fit by one resource alone."""
+    """Return the number of instances that fit by one resource alone."""
     with np.errstate(all="ignore"):
         slots = np.nan_to_num(np.floor(free / needed + SLACK), nan=0.0)
     return int(np.clip(slots[among], 0, at_most).sum())
 
 
 def why_not(room: FreeCapacity, shape: Shape, instances: int, barred: Ints | None = None) -> Reason:
-    """What stands in the way of `instances` of `shape` in this room, the `barred` node rows aside.
+    """Return the obstacle for `instances` of `shape` in this free capacity, without the `barred` node rows.
 
-    That they do not fit is known.
+    The caller knows that they do not fit.
 
-    NO_NODES, LABELS, FITS_NO_NODE, TOO_FEW_NODES as their names say; else NO_MEMORY or NO_CPU: the resource of which
-    fewer instances would fit, with what an instance needs, the most that an eligible node has free, and how many
-    instances there is no room for.
+    NO_NODES, LABELS, FITS_NO_NODE, TOO_FEW_NODES are as their names say. Otherwise NO_MEMORY or NO_CPU: the resource of
+    which fewer instances would fit, with the need of an instance, the most that an eligible node has free, and the
+    number of instances that do not fit.
     """
     nodes = room.snapshot.nodes
     if not room.usable.any():
         return Reason(ReasonCode.NO_NODES, (("nodes", float(len(nodes.names))),))
     usable = float(room.usable.sum())
-    if shape.needs and not (room.usable & room.labelled(shape.needs)).any():
-        return Reason(ReasonCode.LABELS, (("labels", float(len(shape.needs))), ("nodes", usable)))
+    if shape.required_labels and not (room.usable & room.labelled(shape.required_labels)).any():
+        return Reason(ReasonCode.LABELS, (("labels", float(len(shape.required_labels))), ("nodes", usable)))
     allotment = room.allotment_mhz(shape)
     empty = room.eligible(shape) & (nodes.memory_mib >= shape.memory_mib * (1.0 - SLACK))
     if not empty.any():
@@ -52,15 +52,15 @@ def why_not(room: FreeCapacity, shape: Shape, instances: int, barred: Ints | Non
         return Reason(ReasonCode.FITS_NO_NODE, numbers + mhz)
     if barred is not None:
         empty[barred] = False
-    if shape.separate and empty.sum() < instances:
+    if shape.spread and empty.sum() < instances:
         numbers = (("needed_nodes", float(instances)), ("nodes", float(empty.sum())))
         return Reason(ReasonCode.TOO_FEW_NODES, numbers)
     return _short(room, shape, instances, empty)
 
 
 def unfit(room: FreeCapacity, able: Bools) -> Reason:
-    """No node that a running workload can be migrated to has the room: how many take VMs, and how many of them it is
-    `able` to go to."""
+    """Return the reason if no node that a running workload can be migrated to has the capacity: the number of nodes
+    that take VMs, and how many of them it is `able` to go to."""
     numbers = (("nodes", float(room.usable.sum())), ("nodes_able", float((room.usable & able).sum())))
     return Reason(ReasonCode.MIGRATION_FIT, numbers)
 
@@ -68,7 +68,7 @@ def unfit(room: FreeCapacity, able: Bools) -> Reason:
 def _short(room: FreeCapacity, shape: Shape, instances: int, empty: Bools) -> Reason:
     """NO_MEMORY or NO_CPU, among nodes that would do if they were empty."""
     allotment = room.allotment_mhz(shape)
-    each = 1 if shape.separate else instances
+    each = 1 if shape.spread else instances
     unbounded = shape.memory_mib <= 0.0
     by_mib = math.inf if unbounded else _whole_slots(room.free_mib, shape.memory_mib, empty, each)
     by_mhz = _whole_slots(room.free_mhz, allotment, empty, each)

@@ -40,7 +40,7 @@ def start_missing_replicas(room: FreeCapacity, changes: list[Change], refused: d
 
 
 def _homes(room: FreeCapacity, changes: list[Change]) -> Homes:
-    """Where the instances are, those that `changes` move counted at both ends."""
+    """Return the nodes of the instances; those that `changes` move count at both ends."""
     snapshot = room.snapshot
     homes = Homes(snapshot)
     if changes:
@@ -62,7 +62,7 @@ def _minimum(room: FreeCapacity, app: int) -> int:
 
 def _start(room: FreeCapacity, row: int, homes: Homes) -> Change | Reason:
     snapshot, app = room.snapshot, room.snapshot.workloads.app.item(row)
-    shape = shape_of(snapshot, row)._replace(separate=True)
+    shape = shape_of(snapshot, row)._replace(spread=True)
     barred = homes.of(app)
     fits = room.fits(shape)
     fits[barred] = False

@@ -31,7 +31,7 @@ _LEFT_MIN_S = 1.0  # a job that has done all its declared work goes on for a whi
 
 
 def sharing_problems(params: Mapping[str, Any], where: str) -> list[Problem]:
-    """What is wrong with the parameter `sharing`."""
+    """Return the problems of the parameter `sharing`."""
     value = params.get("sharing", OFF)
     if isinstance(value, str) and value in CHOICES:
         return []
@@ -54,11 +54,11 @@ class Sharers:
             self.take(row, *held(snapshot, row))
 
     def uses(self, row: int) -> bool:
-        """Whether the workload loads anything that is shared."""
+        """Return whether the workload loads any shared resource."""
         return bool(self._uses[row])
 
     def take(self, row: int, nodes: Ints, cpu_mhz: Floats) -> None:
-        """An instance of the workload is on each of the nodes, with so much CPU."""
+        """Record an instance of the workload on each of the nodes, with this CPU."""
         if not self._uses[row]:
             return
         for node, mhz in zip(nodes.tolist(), cpu_mhz.tolist(), strict=True):
@@ -68,13 +68,13 @@ class Sharers:
                 self._count(node, row, 1.0)
 
     def leave(self, row: int) -> None:
-        """The workload is nowhere any more."""
+        """Record that the workload is on no node any more."""
         for node in self._at.pop(row, ()):
             self._here[node].pop(row, None)
             self._count(node, row, -1.0)
 
     def follow(self, changes: Iterable[Change]) -> None:
-        """What is to be where once these changes are made."""
+        """Record the placement after these changes."""
         rows = {name: row for row, name in reversed(list(enumerate(self.snapshot.workloads.names)))}
         nodes = {name: row for row, name in reversed(list(enumerate(self.snapshot.nodes.names)))}
         for change in changes:
@@ -84,20 +84,20 @@ class Sharers:
             self.take(row, at, np.array([given.cpu_mhz for given in change.allotments]))
 
     def slow(self, row: int, nodes: Ints) -> float:
-        """How many times as long as alone the workload takes on nodes where it is."""
+        """Return the slowdown factor of the workload on its nodes."""
         kind = self._kind[nodes]
         p, servers = self._parts[kind, row], self._servers[kind]
         others = np.maximum(self._loads[nodes] - p, 0.0)
         return float((1.0 + (p * waiting(others, servers)).sum(axis=1)).max(initial=1.0))
 
     def with_slowdown(self, reason: Reason, row: int, nodes: Ints) -> Reason:
-        """The reason with how much the workload is slowed, where that is worth a word."""
+        """Return the reason, with the workload's slowdown if it is large enough to report."""
         slow = self.slow(row, nodes) if self.uses(row) else 1.0
         return Reason(reason.code, (*reason.numbers, ("slowed", slow))) if slow >= SLOWED_MIN else reason
 
     def find_fit(self, room: FreeCapacity, row: int, shape: Shape) -> Fit:
-        """Where the instances fit and end first; those of a suspended workload on the nodes of their images if they
-        can be."""
+        """Return nodes where the instances fit and end first; for a suspended workload, the nodes of their images if
+        possible."""
         work = room.snapshot.workloads
         if not self._uses[row] or work.state.item(row) == WorkloadState.SUSPENDED.value:
             return find_fit(room, row, shape)
@@ -118,7 +118,7 @@ class Sharers:
         return np.array([min(grades)[-1]], dtype=np.int64)
 
     def _ends_s(self, row: int, node: int, cpu_mhz: float) -> tuple[float, float]:
-        """When the last of those there that load what the job loads would end, and the job itself."""
+        """Return the end time of the last job there that loads the same resources, and of the job itself."""
         kind = self._kind[node]
         mine = self._parts[kind, row]
         others = [other for other in self._here[node] if (self._parts[kind, other] * mine).any()]
@@ -130,7 +130,7 @@ class Sharers:
         return float(ends_s.max()), float(ends_s[0])
 
     def _least_slowed(self, row: int, slots: Ints, count: int) -> Ints:
-        """One slot after the other where the next instance is slowed least."""
+        """Return one slot after the other on the node with the least slowdown for the next instance."""
         slow = self._joined(row)
         own = (self._parts[:, row] ** 2 / self._servers).sum(axis=1)[self._kind]
         rest = np.repeat(np.arange(slots.size), slots)
@@ -139,7 +139,7 @@ class Sharers:
         return rest[order[:count]]
 
     def _joined(self, row: int) -> Floats:
-        """How many times as long as alone an instance more would take on each node, float64[n]."""
+        """Return the slowdown factor of one more instance on each node, float64[n]."""
         return np.asarray(1.0 + (self._waits * self._parts[self._kind, row]).sum(axis=1))
 
     def _count(self, node: int, row: int, times: float) -> None:
@@ -148,14 +148,14 @@ class Sharers:
         self._waits[node] = waiting(self._loads[node], self._servers[kind])
 
     def _left_s(self, row: int, cpu_mhz: float) -> float:
-        """Seconds that an instance still takes alone."""
+        """Return the remaining isolated run time of an instance, in seconds."""
         work = self.snapshot.workloads
         left = work.work_mcycles.item(row) - work.done_mcycles.item(row)
         return max(left / cpu_mhz, _LEFT_MIN_S) if cpu_mhz > 0.0 and np.isfinite(left) else _LEFT_MIN_S
 
 
 def sharers_of(snapshot: Snapshot, params: Mapping[str, Any], changes: Sequence[Change]) -> Sharers | None:
-    """Who shares what once `changes` are made; None where that is not asked for, or nothing is known."""
+    """Return the sharing of resources after `changes`; None if it is not requested, or no profile is known."""
     loading = snapshot.loading
     if params.get("sharing", OFF) == OFF or loading is None or not loading.resources or not snapshot.nodes.names:
         return None

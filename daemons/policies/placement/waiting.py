@@ -40,7 +40,7 @@ def profile_problem(snapshot: Snapshot, row: int) -> Reason | None:
 
 
 def _suspects(snapshot: Snapshot, rows: Ints) -> Bools:
-    """Rows of which `objection` may have something to say, bool[len(rows)]; no others."""
+    """Return the rows for which `objection` may return a reason, bool[len(rows)]; no others."""
     work, now_s = snapshot.workloads, snapshot.now_s
     with np.errstate(all="ignore"):
         fine = np.isfinite(sum(getattr(work, name) for name in (*_FINITE, "done_mcycles", "importance")))
@@ -54,7 +54,7 @@ def _suspects(snapshot: Snapshot, rows: Ints) -> Bools:
 
 
 def objection(snapshot: Snapshot, row: int) -> Reason | None:
-    """Why the workload is not tried at all: fixed, a bad profile, or not yet."""
+    """Return the reason why the workload is not tried at all: fixed, a bad profile, or not yet due."""
     work = snapshot.workloads
     if work.fixed[row]:
         return FIXED
@@ -83,8 +83,8 @@ def screen(snapshot: Snapshot, rows: Ints) -> tuple[Ints, dict[int, Reason]]:
 
 
 def asking(snapshot: Snapshot) -> Ints:
-    """Rows of the waiting and suspended jobs in order of arrival: submit_s, then row. Instances of web applications are
-    not among them: `start_missing_replicas` sees to those."""
+    """Return the rows of the waiting and suspended jobs in order of arrival: submit_s, then row. Instances of web
+    applications are not among them: `start_missing_replicas` handles those."""
     work = snapshot.workloads
     asks = work.state != WorkloadState.RUNNING.value
     if snapshot.web.names:
@@ -102,7 +102,7 @@ class Pending:
     failure was found in only shrinks for the rows that come later. `tried` counts the rows handed out.
     """
 
-    __slots__ = ("_alive", "_at", "_left", "_needs", "_rows", "_snapshot", "tried")
+    __slots__ = ("_alive", "_at", "_left", "_required_labels", "_rows", "_snapshot", "tried")
 
     def __init__(self, snapshot: Snapshot, rows: Ints) -> None:
         self._snapshot, self._rows = snapshot, rows
@@ -110,7 +110,7 @@ class Pending:
         self._left = np.ones(rows.size, dtype=np.bool_)
         self._at = -1
         self.tried = 0
-        self._needs: Ints | None = None
+        self._required_labels: Ints | None = None
 
     def __iter__(self) -> Iterator[int]:
         rows, alive = self._rows, self._alive
@@ -124,7 +124,7 @@ class Pending:
             self._at += 1
 
     def placed(self) -> None:
-        """The row just tried has its place."""
+        """Record that the row just tried has its place."""
         self._left[self._at] = False
 
     @property
@@ -144,16 +144,18 @@ class Pending:
             out &= work.min_mhz[later] >= shape.min_mhz
         else:
             out &= (work.max_mhz[later] >= shape.max_mhz) & (work.vcpus[later] >= shape.vcpus)
-        if shape.separate:
-            out &= work.separate[later]
-        if shape.needs:
+        if shape.spread:
+            out &= work.spread[later]
+        if shape.required_labels:
             out &= self._same_needs()[self._at + 1 :]
         self._alive[self._at + 1 :] &= ~out
 
     def _same_needs(self) -> Bools:
-        """Which rows need the labels that the row being tried needs."""
+        """Return the rows that require the same labels as the row being tried."""
         ids: dict[tuple[str, ...], int] = {}
-        if self._needs is None:
-            of = self._snapshot.workloads.needs
-            self._needs = np.array([ids.setdefault(of[row], len(ids)) for row in self._rows.tolist()], dtype=np.int64)
-        return np.asarray(self._needs == self._needs[self._at])
+        if self._required_labels is None:
+            of = self._snapshot.workloads.required_labels
+            self._required_labels = np.array(
+                [ids.setdefault(of[row], len(ids)) for row in self._rows.tolist()], dtype=np.int64
+            )
+        return np.asarray(self._required_labels == self._required_labels[self._at])

@@ -23,9 +23,10 @@ class BatchDeadline:
         check(self.name, params, {})
 
     def breach(self, window: WindowView, servers: Sequence[int], params: Mapping[str, Any]) -> tuple[float, ...]:
-        """The probability (0..1) that a job is left at the deadline with each number of servers (>= 0) from now on.
+        """Return the probability (0..1) that a job is left at the deadline with each number of servers (>= 0) from now
+        on.
 
-        Raises `InvalidValue` for a window whose numbers cannot be worked with.
+        Raises `InvalidValue` for a window with unusable numbers.
         """
         self.check_params(params)
         numbers = np.maximum(np.asarray(servers, dtype=np.int64), 1)

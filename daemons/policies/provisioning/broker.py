@@ -17,18 +17,19 @@ class Claim:
     breach: tuple[float, ...] = ()
 
     def at(self, nodes: int) -> float:
-        """The probability of breach with so many nodes."""
+        """Return the probability of breach with `nodes` nodes."""
         if self.breach:
             return self.breach[min(nodes, len(self.breach) - 1)]
         return 1.0 - nodes / self.wanted if self.wanted else 0.0
 
 
 def share(claims: Sequence[Claim], fits: Callable[[Sequence[int]], bool]) -> tuple[int, ...]:
-    """How many reference nodes each claim is given: all it wants where that fits. Else the next ones go where the
-    weighted probability of breach falls most by node, until nothing fits any more; ties go to the first claim.
+    """Return the number of reference nodes for each claim: as many as requested if all fit. Otherwise the next ones go
+    where the weighted probability of breach falls most per node, until nothing fits any more; ties go to the first
+    claim.
 
-    The fall by node is the steepest mean one over any number of further nodes, so that a probability that only falls
-    after some nodes is not passed over. fits: whether sizes can be given all together; smaller ones then can be too.
+    The fall per node is the steepest mean one over any number of further nodes. A probability that only falls after
+    some nodes is therefore not missed. fits: whether sizes can be given all together; smaller ones then can be too.
     """
     wanted = tuple(claim.wanted for claim in claims)
     if fits(wanted):

@@ -31,7 +31,8 @@ class Risks(NamedTuple):
 
 
 def chances_of(window: WindowView, problem: Posed, table_cache: TableCache) -> Chances | None:
-    """What tells the probabilities for sizes in ascending order; they never rise. None while they are not known."""
+    """Return the source of the probabilities for sizes in ascending order; they never rise. None while they are
+    unknown."""
     if window.analyser != BatchDeadline.name:
         return _of_analyser(window, table_cache)
     if problem.phased is not None:
@@ -53,13 +54,13 @@ def chances_of(window: WindowView, problem: Posed, table_cache: TableCache) -> C
 
 
 def _of_phases(window: WindowView, problem: Posed, table_cache: TableCache) -> Chances | None:
-    """With phases: by how long the jobs that were begun have run."""
+    """Return the probabilities for service with phases, from the run times of begun jobs."""
     found = risks_of(window, problem, table_cache)
     return None if found is None else found.never_changed
 
 
 def risks_of(window: WindowView, problem: Posed, table_cache: TableCache) -> Risks | None:
-    """Where service has phases: by how long the jobs that were begun have run. None while they are not known."""
+    """Return the risks for service with phases, from the run times of begun jobs. None while they are unknown."""
     if problem.phased is None or problem.phased.phases is None or window.analyser != BatchDeadline.name:
         return None
     table = table_cache(RiskSpec(problem.phased, problem.begin))
@@ -105,8 +106,8 @@ def _of_analyser(window: WindowView, table_cache: TableCache) -> Chances | None:
 
 
 def shown(window: WindowView, size: int, most: int, chances: Chances) -> range:
-    """The sizes whose probabilities a decision tells: from the least on, at most `SHOWN`; above the one chosen, and the
-    first that keeps the promise, only a few."""
+    """Return the sizes whose probabilities a decision reports: from the least on, at most `SHOWN`; only a few above the
+    chosen one and above the first that meets the target."""
     least = max(window.nodes_min, 1)
     sizes = range(least, max(most, least) + 1)
     kept = np.asarray(chances(sizes)) <= 1.0 - window.confidence

@@ -23,11 +23,11 @@ class Memory:
         self._at_s = 0.0
 
     def state(self) -> dict[str, Any]:
-        """What is to be remembered."""
+        """Return the state to be kept until the next decision."""
         return {"periods": self._now}
 
     def price(self, snapshot: Snapshot, window: WindowView) -> list[float]:
-        """What a reference node costs in each interval of the period; to be asked first, once for each window."""
+        """Return the cost of a reference node in each interval of the period; call it first, once for each window."""
         self._at_s = snapshot.now_s
         kept = self._find(self._before, window)
         price = period_price(snapshot, window, kept["price"] if kept else None)
@@ -38,8 +38,9 @@ class Memory:
         return price
 
     def with_times(self, window: WindowView) -> WindowView:
-        """The window with the times that its nodes take to come and go as they were first known in its period, to come
-        longer where that was learnt since: else every node that goes would have its tables computed again."""
+        """Return the window with its nodes' times to deploy and to remove as first known in its period; the deploy time
+        is longer if a longer one was seen since. Otherwise every node that leaves would cause its tables to be computed
+        again."""
         kept = self._find(self._now, window)
         if kept is None:
             return window
@@ -54,8 +55,8 @@ class Memory:
         return found
 
     def since(self, window: WindowView, problem: str) -> int:
-        """The interval in which a problem of the window's period, by its digest, was first seen: tables of it need to
-        go back no further."""
+        """Return the interval in which a problem of the window's period, by its digest, was first seen: its tables need
+        to go back no further."""
         kept = self._find(self._now, window)
         if kept is None:
             return 0
@@ -65,7 +66,8 @@ class Memory:
         return min(max(int(first[1]), 0), window.interval)
 
     def risk_left(self, window: WindowView) -> float | None:
-        """How much the decisions of the window's period may still add to its probability of breach; None: not known."""
+        """Return how much the decisions of the window's period may still add to its probability of breach; None:
+        unknown."""
         kept = self._find(self._now, window)
         found = kept.get("risk") if kept is not None else None
         return float(found) if isinstance(found, int | float) else None
@@ -77,12 +79,12 @@ class Memory:
             kept["risk"] = left
 
     def wanted_fewer(self, window: WindowView) -> bool:
-        """Whether the window wanted fewer nodes at the decision point before this one."""
+        """Return whether the window requested fewer nodes at the previous decision point."""
         kept = self._find(self._before, window)
         return kept is not None and 0 <= kept["fewer"] < window.interval
 
     def want_fewer(self, window: WindowView) -> None:
-        """The window wants fewer nodes, and does not get them yet."""
+        """Record that the window requests fewer nodes, and does not get them yet."""
         before, now = self._find(self._before, window), self._find(self._now, window)
         if now is not None:
             again = before is not None and before["fewer"] >= 0

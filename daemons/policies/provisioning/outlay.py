@@ -15,8 +15,8 @@ CHANGED = 0.05  # of the mean price: prices that differ by less on the average a
 
 
 def averages(values: Floats, step_s: float, begin_s: float, length_s: float, count: int) -> Floats:
-    """float64[count]: means of a step function (values[i] from i step_s on, the last one for ever) over intervals of
-    length_s from begin_s (>= 0) on."""
+    """Return float64[count]: means of a step function (values[i] from i step_s on, the last one for ever) over
+    intervals of length_s from begin_s (>= 0) on."""
     edges = begin_s + length_s * np.arange(count + 1)
     sums = np.concatenate([[0.0], np.cumsum(values) * step_s])
     end_s = step_s * len(values)
@@ -26,8 +26,8 @@ def averages(values: Floats, step_s: float, begin_s: float, length_s: float, cou
 
 
 def seen_price(snapshot: Snapshot, window: WindowView) -> Floats:
-    """float64[intervals - interval]: what a busy reference node costs in each interval from now on, or from where the
-    window opens; 1 each without prices."""
+    """Return float64[intervals - interval]: the cost of a busy reference node in each interval from now on, or from the
+    opening of the window; 1 each without prices."""
     count, prices = window.intervals - window.interval, snapshot.prices
     if prices is None or not len(prices.per_kwh) or count <= 0:
         return np.ones(max(count, 0))
@@ -39,12 +39,12 @@ def seen_price(snapshot: Snapshot, window: WindowView) -> Floats:
 
 
 def _usable(values: Floats) -> Floats:
-    """The values as numbers that can be worked with."""
+    """Return the values as usable numbers."""
     return np.clip(np.nan_to_num(values), -PRICE_MAX, PRICE_MAX)
 
 
 def watts(snapshot: Snapshot, window: WindowView) -> float:
-    """What a busy reference node draws: the median of the nodes that can serve the window."""
+    """Return the power of a busy reference node: the median of the nodes that can serve the window."""
     rate = rates(window.rate)
     if snapshot.power is None or not (rate > 0.0).any():
         return WATTS

@@ -12,13 +12,13 @@ Check = tuple[Callable[[Any], bool], str]
 
 
 def share(value: Any) -> bool:
-    """Whether it is a number from 0 to 1."""
+    """Return whether it is a number from 0 to 1."""
     good = isinstance(value, int | float) and not isinstance(value, bool)
     return good and math.isfinite(value) and 0.0 <= value <= 1.0
 
 
 def count(value: Any) -> bool:
-    """Whether it is None or a whole number, 0 or above."""
+    """Return whether it is None or a whole number, 0 or above."""
     return value is None or (isinstance(value, int) and not isinstance(value, bool) and value >= 0)
 
 

@@ -82,7 +82,8 @@ class Sized:
     def decide(
         self, snapshot: Snapshot, state: Any, params: Mapping[str, Any], table_cache: TableCache
     ) -> tuple[ProvisioningDecision, Any]:
-        """The nodes that open windows need, and those that must stay. Raises `InvalidInput` as `check_params` does."""
+        """Return the nodes that open windows need, and those that must stay. Raises `InvalidInput` as `check_params`
+        does."""
         self.check_params(params)
         memory = Memory(state)
         requests = [
@@ -116,7 +117,8 @@ class Sized:
 
     @staticmethod
     def _of_table(observed: ObservedWindow, problem: Posed, table: SizeTable | PhaseSizeTable) -> int:
-        """The size by the table, in reference nodes within the limits; no change of units is no change of nodes."""
+        """Return the size by the table, in reference nodes within the limits; if the servers do not change, neither do
+        the nodes."""
         window, servers = observed.window, problem.servers(observed.present)
         if isinstance(table, PhaseSizeTable):
             begun = problem.begun(window.begun_s, window.interval_s)
@@ -129,11 +131,11 @@ class Sized:
     def _kept_promise(
         self, observed: ObservedWindow, problem: Posed, nodes: int, memory: Memory, table_cache: TableCache
     ) -> int:
-        """As many nodes, or more: where service has phases, decisions may not add more to the probability of breach
-        than the promise leaves at the begin of the period, and of what is left no more than `SPENT` at a time. Where
-        the promise cannot be kept even so, they may add as much as it allows to that of the jobs that nodes help, if
-        all else is in time. A rule that does not look at prices takes the fewest nodes that keep the promise if nothing
-        is changed any more."""
+        """Return `nodes`, or more for service with phases: decisions may not add more to the probability of breach than
+        the confidence allows at the beginning of the period, and no more than `SPENT` of the rest at a time. If the
+        confidence cannot be met even with that, they may add as much as it allows for the jobs that nodes help, given
+        that all others are in time. A rule that ignores prices takes the fewest nodes that meet the confidence if
+        nothing changes any more."""
         window, most = observed.window, observed.limits.reachable
         found = risks_of(window, problem, table_cache)
         if found is None:
@@ -182,7 +184,7 @@ class Priced(Sized):
 
 
 def observed_windows(snapshot: Snapshot, memory: Memory) -> list[ObservedWindow]:
-    """Every window of the snapshot, in their order."""
+    """Return every window of the snapshot, in their order."""
     seen = []
     for window in snapshot.windows:
         limits = limits_of(snapshot, window)
@@ -196,7 +198,7 @@ def observed_windows(snapshot: Snapshot, memory: Memory) -> list[ObservedWindow]
 
 
 def decided(snapshot: Snapshot, requests: list[SizeRequest]) -> ProvisioningDecision:
-    """What the requests come to: shared by the broker where nodes are short, and by name."""
+    """Return the decision for the requests: shared by the broker if nodes are short, and by name."""
     sizes = share([_claim(request) for request in requests], lambda sizes: node_choice.for_windows(snapshot, sizes)[1])
     chosen, _ = node_choice.for_windows(snapshot, sizes)
     recorded = tuple(
@@ -213,7 +215,7 @@ def decided(snapshot: Snapshot, requests: list[SizeRequest]) -> ProvisioningDeci
 
 
 def is_open(window: WindowView) -> bool:
-    """Whether it is decided on now."""
+    """Return whether the window is decided on now."""
     return not window.opens_s > 0.0
 
 
@@ -223,7 +225,7 @@ def _claim(request: SizeRequest) -> Claim:
 
 
 def recorded_size(request: SizeRequest, size: int) -> WindowSize:
-    """What is recorded of a window that is given `size` reference nodes."""
+    """Return the record of a window that is given `size` reference nodes."""
     window, limits = request.observed.window, request.observed.limits
     numbers: dict[str, float] = {
         "jobs": window.jobs,
@@ -245,7 +247,8 @@ def recorded_size(request: SizeRequest, size: int) -> WindowSize:
 
 
 def _beyond(chances: Sequence[float]) -> Floats:
-    """How likely each size misses the deadline that the last one keeps, float64[n]: all do where none keeps it."""
+    """Return the probability with which each size misses a deadline that the last one meets, float64[n]: 1 for all
+    others if the last never meets it."""
     found = np.asarray(chances, dtype=np.float64)
     kept = 1.0 - found[-1]
     if kept <= ROUNDING:
@@ -254,13 +257,13 @@ def _beyond(chances: Sequence[float]) -> Floats:
 
 
 def _keeps(observed: ObservedWindow, nodes: int, chances: Chances | None) -> bool:
-    """Whether so many nodes, never changed, keep the promise."""
+    """Return whether this number of nodes, never changed, meets the deadline target."""
     return chances is not None and chances((nodes,))[0] <= 1.0 - observed.window.confidence
 
 
 def _without_table(observed: ObservedWindow, problem: Posed) -> int:
-    """The threshold rule for this moment where that is quickly known; else what is there now, or more where the jobs
-    that are expected would not be done by it."""
+    """Return the size by the threshold rule for this moment if it is quickly computed; else the current nodes, or more
+    if they would not finish the expected jobs."""
     window, limits, of = observed.window, observed.limits, problem.problem
     left = window.intervals - observed.interval
     jobs = problem.jobs(window.jobs)

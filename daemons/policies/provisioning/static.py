@@ -53,7 +53,7 @@ class Static:
 
 
 def _recorded(observed: ObservedWindow, chosen: Bools, table_cache: TableCache) -> WindowSize:
-    """A window with what the nodes in service are worth to it."""
+    """Return the record of a window, with the capacity that the nodes in service have for it."""
     worth = float(node_choice.rates(observed.window.rate)[chosen].sum()) + node_choice.ENOUGH
     size = min(
         int(worth - node_choice.lost(float(node_choice.held(observed.window).sum()), worth)), observed.limits.most

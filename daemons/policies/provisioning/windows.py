@@ -38,29 +38,30 @@ class Posed:
     begin: int = 0
 
     def begun(self, ages_s: Floats, interval_s: float) -> Floats:
-        """float64[J..]: probability of how many begun jobs are in each later phase, by what they have had, in s."""
+        """Return float64[J..]: the probability of the numbers of begun jobs in each later phase, given the run times so
+        far in s."""
         of = self.phased
         assert of is not None
         assert of.phases is not None
         return counts_by_phase(of.phases, ages_s / interval_s, of.slots * of.servers_max)
 
     def with_phases(self, method: str) -> DeadlineProblem | None:
-        """The problem with prices and phases; None where a method has no table of it."""
+        """Return the problem with prices and phases; None if a method has no table for it."""
         if self.phased is None or method not in phase_sizes.METHODS:
             return None
         found = replace(self.problem, phases=self.phased.phases, deploy=0.0)
         return found if phase_sizes.can_be_sized(found) else None
 
     def jobs(self, jobs: int) -> int:
-        """The jobs of the problem that so many jobs are, at most."""
+        """Convert a number of jobs to jobs of the problem, rounded up."""
         return math.ceil(max(jobs, 0) / self.batch - ENOUGH)
 
     def servers(self, nodes: int) -> int:
-        """The servers that so many reference nodes are, at least."""
+        """Convert a number of reference nodes to servers, rounded down."""
         return nodes // self.unit
 
     def nodes(self, servers: int) -> int:
-        """The reference nodes that so many servers are."""
+        """Convert a number of servers to reference nodes."""
         return servers * self.unit
 
 
@@ -76,7 +77,8 @@ class Limits:
 
 
 def limits_of(snapshot: Snapshot, window: WindowView) -> Limits:
-    """`available` and `reachable` are 0 where no node can serve the window now, `most` where none ever can."""
+    """Return the limits of a window. `available` and `reachable` are 0 if no node can serve the window now, `most` if
+    none ever can."""
     rate = rates(window.rate)
     all_nodes = math.floor(float(rate.sum()) + ENOUGH)
     now = float(rate[available(snapshot)].sum()) + ENOUGH
@@ -88,7 +90,7 @@ def limits_of(snapshot: Snapshot, window: WindowView) -> Limits:
 
 
 def posed(window: WindowView, price: list[float], most: int) -> Posed | None:
-    """The problem with up to `most` reference nodes (>= 1), None where the window's numbers cannot be worked with."""
+    """Return the problem with up to `most` reference nodes (>= 1), None if the window's numbers are unusable."""
     unit = math.ceil(most / SIZES_MAX)
     prices = np.array(price) * unit
     removal = removal_prices(prices, _rounded(window.remove_s / window.interval_s))
@@ -113,7 +115,7 @@ def posed(window: WindowView, price: list[float], most: int) -> Posed | None:
 
 
 def _phased(window: WindowView, problem: DeadlineProblem, batch: float) -> DeadlineProblem | None:
-    """The problem with the window's phases where its table can be computed."""
+    """Return the problem with the window's phases if its table can be computed."""
     if not len(window.phase_rates) or batch != 1.0:
         return None
     try:
@@ -138,7 +140,8 @@ def _batches(slots: int, servers: int, intervals: int, service: float) -> tuple[
 
 
 def removal_prices(price: Floats, remove: float) -> Floats:
-    """float64[d]: what a server costs from each decision point for `remove` intervals, never past the deadline."""
+    """Return float64[d]: the cost of a server from each decision point for `remove` intervals, never past the
+    deadline."""
     sums = np.concatenate([[0.0], np.cumsum(price)])
     begins = np.arange(len(price), dtype=np.float64)
     ends = np.minimum(begins + remove, float(len(price)))

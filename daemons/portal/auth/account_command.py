@@ -1,4 +1,4 @@
-"""`trimtab-portal account`: makes and mends accounts on the machine of the portal's store."""
+"""`trimtab-portal account`: creates and repairs accounts on the machine of the portal's store."""
 
 from __future__ import annotations
 
@@ -12,11 +12,12 @@ from pathlib import Path
 import click
 
 from daemons.access.identity import Role
+from daemons.config.portal import PortalConfig
 from daemons.portal.auth.accounts import LINK_S, PREFIX, Accounts, State
 from daemons.portal.auth.audit_log import Entry, Log
 from daemons.portal.auth.passwords import check, hashed
 from daemons.portal.auth.schema import Base
-from daemons.portal.config import PortalConfig, origin_of
+from daemons.portal.config import origin_of
 from shared.base import secrets
 from shared.base.clock import SystemClock
 from shared.base.errors import InvalidInput, PermanentError, Problem, TransientError
@@ -34,7 +35,7 @@ config_option = click.option(
 
 
 def _text(_: click.Context, __: click.Parameter, value: str) -> str:
-    """What a shell passed on of bytes that are not UTF-8 is no name, and no store takes it."""
+    """Reject an argument that is not UTF-8: it is not a name, and no store accepts it."""
     try:
         value.encode()
     except UnicodeEncodeError as error:
@@ -58,7 +59,8 @@ class _Open:
 
 @contextmanager
 def _opened(file: Path) -> Iterator[_Open]:
-    config = secrets.completed(toml.load(file, PortalConfig), file)
+    # run by hand, the command gets no credentials, and it needs no broker and no history
+    config = secrets.completed(toml.load(file, PortalConfig), file, sections=("store",))
     base = Base(config.store.url)
     try:
         base.open()
@@ -78,18 +80,20 @@ def _password(name: str, file: Path | None) -> str:
 
 @click.group()
 def account() -> None:
-    """Make and mend accounts of the portal."""
+    """Create and repair accounts of the portal."""
 
 
 @account.command()
 @name_argument
-@click.option("--role", type=click.Choice([role.value for role in PREFIX]), required=True, help="What it may do.")
+@click.option("--role", type=click.Choice([role.value for role in PREFIX]), required=True, help="Role of the account.")
 @click.option(
-    "--password-file", type=click.Path(path_type=Path), help="Holds the password; without it you are asked for one."
+    "--password-file",
+    type=click.Path(path_type=Path),
+    help="File with the password. Without it, the command asks for one.",
 )
 @config_option
 def add(name: str, role: str, password_file: Path | None, config: Path) -> None:
-    """Make an account that can log in at once."""
+    """Create an account that can log in immediately."""
     with _opened(config) as it:
         password = hashed(_password(name, password_file))
         it.accounts.add(name, Role(role), password, State.ACTIVE, SystemClock().now_s())
@@ -110,7 +114,7 @@ def show(config: Path) -> None:
 @name_argument
 @config_option
 def link(name: str, config: Path) -> None:
-    """Print a link with which a new password is set once."""
+    """Print a link that sets a new password once."""
     with _opened(config) as it:
         word = it.accounts.make_link(name, SystemClock().now_s())
         it.note("account-link", name)
@@ -122,7 +126,7 @@ def link(name: str, config: Path) -> None:
 @name_argument
 @config_option
 def lock(name: str, config: Path) -> None:
-    """Log somebody out, for good until it is unlocked."""
+    """End all sessions of an account and block logins until it is unlocked."""
     _set(name, State.LOCKED, config, "account-lock")
 
 
@@ -130,7 +134,7 @@ def lock(name: str, config: Path) -> None:
 @name_argument
 @config_option
 def unlock(name: str, config: Path) -> None:
-    """Let a locked account, or one that was asked for, log in."""
+    """Allow a locked account, or a requested one, to log in."""
     _set(name, State.ACTIVE, config, "account-unlock")
 
 
@@ -138,7 +142,7 @@ def unlock(name: str, config: Path) -> None:
 @name_argument
 @config_option
 def reset_second_factor(name: str, config: Path) -> None:
-    """Forget the secret of somebody's codes and log the account out; a provider makes another at the next login."""
+    """Delete the second factor of an account and end its sessions. A provider sets up a new one at the next login."""
     with _opened(config) as it:
         if not it.accounts.forget_factor(name):
             raise _unknown(name)
@@ -164,7 +168,7 @@ def _set(name: str, state: State, config: Path, what: str) -> None:
 
 
 def _unknown(name: str) -> InvalidInput:
-    return InvalidInput(Problem("NAME", f"there is no account {name!r}", "one that `account list` shows"))
+    return InvalidInput(Problem("NAME", f"account {name!r} does not exist", "one that `account list` shows"))
 
 
 def account_command(arguments: Sequence[str]) -> int:

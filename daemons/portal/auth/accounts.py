@@ -1,6 +1,6 @@
 """Accounts of the portal: people with a role of the bus, kept in the portal's own store.
 
-Somebody asks for an account, a provider approves or refuses it; a password that is forgotten is set anew by a link that
+Somebody requests an account, and a provider approves or refuses it. A forgotten password is reset through a link that
 works once. All methods block and may raise `StoreUnavailable`.
 """
 
@@ -26,7 +26,7 @@ TEXT_LENGTH_MAX = 500
 ASKED_MAX = 200  # accounts that wait for approval; more are not taken
 ASKED_OF_ADDRESS_MAX = 5  # of these, asked for from one network
 LINK_S = 24 * 3600.0
-LAST = "This is the only provider that can log in: make another first."
+LAST = "This is the only provider that can log in. Create another provider first."
 NAME_LENGTH_MAX = 64
 
 PREFIX = {
@@ -86,11 +86,11 @@ class Accounts:
         self._base, self._asked_max = base, asked_max
 
     def find(self, name: str) -> Account | None:
-        """The account of a name."""
+        """Find the account of a name."""
         return self._found(name)[0]
 
     def secret_of(self, name: str) -> tuple[Account | None, str]:
-        """An account and the hash of its password; None and "" where there is none."""
+        """Return an account and the hash of its password; None and "" if there is none."""
         return self._found(name)
 
     def _found(self, name: str) -> tuple[Account | None, str]:
@@ -101,18 +101,18 @@ class Accounts:
         return (None, "") if row is None else (_account(row), row.password)
 
     def all(self) -> tuple[Account, ...]:
-        """Every account, those that were asked for first, then by name."""
+        """Return every account, first those that wait for approval, then by name."""
         with self._base.reading() as connection:
             rows = connection.execute(select(accounts)).all()
         made = [_account(row) for row in rows]
         return tuple(sorted(made, key=lambda one: (one.state is not State.ASKED, one.name)))
 
     def asked(self) -> int:
-        """How many wait for approval."""
+        """Return the number of accounts that wait for approval."""
         return self.asked_from().total()
 
     def asked_from(self) -> Counter[str]:
-        """How many wait for approval, by the network from which they were asked for."""
+        """Return the number of accounts that wait for approval, by the network of the request."""
         with self._base.reading() as connection:
             rows = connection.execute(select(accounts.c.address).where(accounts.c.state == State.ASKED.value)).all()
         return Counter(row.address for row in rows)
@@ -150,7 +150,7 @@ class Accounts:
         if state is State.ASKED:
             waiting = self.asked_from()
             if waiting.total() >= self._asked_max or waiting[address] >= ASKED_OF_ADDRESS_MAX:
-                raise InvalidInput(Problem("name", "too many accounts wait for approval", "to be asked for later"))
+                raise InvalidInput(Problem("name", "too many accounts wait for approval", "a later attempt"))
         with self._base.writing() as connection:
             if connection.execute(select(accounts.c.name).where(accounts.c.name == name)).first() is not None:
                 raise NameTaken(Problem("name", f"{name!r} is taken", "another name"))
@@ -229,7 +229,7 @@ class Accounts:
         return done
 
     def use_code(self, name: str, code: str, now_s: float) -> bool:
-        """Whether it is a code of this moment that was not used before, nor one of a later moment."""
+        """Return whether the code is valid now, unused, and not older than the last one used; mark it as used."""
         with self._base.writing() as connection:
             row = connection.execute(select(accounts).where(accounts.c.name == name)).first()
             step = totp.step_of(row.factor, code, now_s, row.factor_step) if row is not None and row.factor else None
@@ -248,15 +248,15 @@ class Accounts:
     # --- links that work once ---------------------------------------------------------------------------------------
 
     def make_link(self, name: str, now_s: float) -> str:
-        """What the link for a new password holds, good for `LINK_S`; an earlier one is void, and sessions end. Raises
-        `InvalidInput` when there is no such account."""
+        """Return the secret for a link that sets a new password, valid for `LINK_S`; an earlier one is void, and
+        sessions end. Raises `InvalidInput` when there is no such account."""
         word = secrets.token_urlsafe(32)
         change = update(accounts).where(accounts.c.name == name)
         with self._base.writing() as connection:
             done = connection.execute(change.values(link=digest(word), link_until_s=now_s + LINK_S)).rowcount
             connection.execute(delete(sessions).where(sessions.c.account == name))
         if not done:
-            raise InvalidInput(Problem("name", f"there is no account {name!r}"))
+            raise InvalidInput(Problem("name", f"account {name!r} does not exist"))
         return word
 
     def of_link(self, word: str, now_s: float) -> Account | None:
@@ -289,7 +289,7 @@ def _spare_last(connection: Connection, name: str) -> None:
 
 
 def digest(word: str) -> str:
-    """What of a secret word is stored."""
+    """Return the stored form of a secret word."""
     return hashlib.sha256(word.encode()).hexdigest()
 
 

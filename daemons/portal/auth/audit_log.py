@@ -52,19 +52,19 @@ class Log:
                 connection.execute(delete(log).where(log.c.at_s < entry.at_s - self._keep_s))
 
     def has_been_at(self, account: str, address: str, since_s: float) -> bool:
-        """Whether an account has logged in from an address since a moment."""
+        """Return whether an account has logged in from an address since a moment."""
         same = (log.c.account == account) & (log.c.address == address) & (log.c.at_s >= since_s)
         wanted = select(log.c.id).where(same & (log.c.what == "login") & log.c.done).limit(1)
         with self._base.reading() as connection:
             return connection.execute(wanted).first() is not None
 
     def of(self, account: str, since_s: float, limit: int = 20) -> tuple[Entry, ...]:
-        """The newest entries of an account since a moment, newest first."""
+        """Return the newest entries of an account since a moment, newest first."""
         wanted = select(log).where((log.c.account == account) & (log.c.at_s >= since_s))
         return self._found(wanted.order_by(log.c.at_s.desc(), log.c.id.desc()).limit(limit))
 
     def entries(self, from_s: float, to_s: float, limit: int = 1000) -> tuple[Entry, ...]:
-        """The newest entries of a span (half-open, UTC epoch seconds), newest first."""
+        """Return the newest entries of a span (half-open, UTC epoch seconds), newest first."""
         span = (log.c.at_s >= from_s) & (log.c.at_s < to_s)
         return self._found(select(log).where(span).order_by(log.c.at_s.desc(), log.c.id.desc()).limit(limit))
 

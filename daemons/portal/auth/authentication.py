@@ -27,7 +27,7 @@ from shared.ports.core import Clock
 
 REMOTE_USER = "x-remote-user"
 REMOTE_SECRET = "x-portal-secret"
-LIVE = "x-live"  # on requests that a page makes by itself: they do not keep anybody logged in
+LIVE = "x-live"  # on automatic requests of a page: they do not extend a session
 ASKED_S = 10.0  # how often it is looked how many accounts wait for approval
 ASK_FREE, ASK_WAIT_MAX_S = 3, 3600.0  # of one address
 THREADS = 4
@@ -141,8 +141,9 @@ class Authentication:
     # --- sessions ---------------------------------------------------------------------------------------------------
 
     async def enter(self, request: Request, used: bool = True) -> Session | None:
-        """Whose request it is. `used`: by a person, unless the request says that the page made it by itself. While the
-        store is away those stay in who were just seen. Raises `StoreUnavailable` for others then."""
+        """Return the session of a request. `used`: by a person, unless the request says that the page made it
+        automatically. While the store is unavailable, recently seen sessions stay valid. Raises `StoreUnavailable` for
+        others then."""
         word = request.cookies.get(COOKIE, "")
         if not word or len(word) > 200:
             return None
@@ -174,7 +175,7 @@ class Authentication:
             self.asked = await self.keep(self.accounts.asked)
 
     def recount(self) -> None:
-        """The number of accounts that wait for approval has changed."""
+        """Recount the accounts that wait for approval, since their number has changed."""
         self._asked_s = float("-inf")
 
     def remote_user(self, request: Request) -> str | None:
@@ -190,9 +191,9 @@ class Authentication:
     # --- passwords --------------------------------------------------------------------------------------------------
 
     async def check(self, request: Request, name: str, password: str, code: str | None = None) -> Account | Wait | None:
-        """The account, when the password is its own and it may log in, and so is the `code` where it has a second
-        factor (None: not asked for); how long to wait when too many were wrong. The answer is the same, and takes as
-        long, for names that nobody has. Raises `TooBusy`."""
+        """Return the account if the password is correct, the account may log in, and the `code` is correct if it has a
+        second factor (None: not asked for). Return the wait time when too many were wrong. The answer is the same, and
+        takes as long, for unknown names. Raises `TooBusy`."""
         now_s, where = self._clock.now_s(), request.state.address
         account, stored = await self.keep(lambda: self.accounts.secret_of(name))
         since_s = now_s - KNOWN_ADDRESS_S
@@ -219,7 +220,7 @@ class Authentication:
         return account
 
     async def remote(self, request: Request) -> Account | None:
-        """The account that a trusted proxy names, when it may log in."""
+        """Return the account that a trusted proxy names, when it may log in."""
         name = self.remote_user(request)
         if name is None:
             return None
@@ -227,7 +228,7 @@ class Authentication:
         return found if found is not None and found.state is State.ACTIVE else None
 
     def must_enrol(self, session: Session) -> bool:
-        """Whether a session is good for nothing but making a second factor."""
+        """Return whether a session may only be used to set up a second factor."""
         return self._second_factor and session.account.is_provider and not session.strong
 
     async def let_in(self, request: Request, account: Account, answer: Response, *, strong: bool) -> Response:

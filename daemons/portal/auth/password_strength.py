@@ -24,15 +24,15 @@ def common() -> frozenset[str]:
 
 
 def is_guessed_soon(password: str) -> bool:
-    """Whether a password is a common one, or is made of few pieces: common words, runs, years, and repeats."""
+    """Return whether a password is a common one, or consists of few pieces: common words, runs, years, and repeats."""
     return any(
         each in common() or _pieces(each) < PIECES_MIN for each in (password.lower(), password.lower().translate(PLAIN))
     )
 
 
 def _pieces(text: str) -> int:
-    """What a text is made of at least: a character counts 1, a run `RUN_PIECES`, a common word `WORD_PIECES`, and what
-    is repeated once, and 1 more."""
+    """Return the smallest number of pieces of a text: a character counts 1, a run `RUN_PIECES`, a common word
+    `WORD_PIECES`. A repeated part counts once, plus 1."""
     unit = _repeated(text)
     if len(unit) < len(text):
         return _pieces(unit) + 1
@@ -52,7 +52,7 @@ def _pieces(text: str) -> int:
 
 
 def _repeated(text: str) -> str:
-    """What a text repeats at least twice, the last time perhaps in part; else the text itself."""
+    """Return the part that a text repeats at least twice, the last time possibly cut; else the text itself."""
     for length in range(1, len(text) // 2 + 1):
         if all(text[index] == text[index - length] for index in range(length, len(text))):
             return text[:length]
@@ -60,7 +60,7 @@ def _repeated(text: str) -> str:
 
 
 def _is_run(piece: str) -> bool:
-    """Whether a text is one character again and again, a year, or goes along the alphabet or a row of keys."""
+    """Return whether a text is one character repeated, a year, or a sequence along the alphabet or a row of keys."""
     if len(set(piece)) == 1 or YEAR.fullmatch(piece):
         return True
     return any(piece in row or piece[::-1] in row for row in ROWS)

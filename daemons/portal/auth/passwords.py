@@ -46,7 +46,7 @@ class Work:
 
 
 def weakness(password: str, name: str = "") -> Problem | None:
-    """Why a password is not taken; None for a good one."""
+    """Return why a password is rejected; None for a good one."""
     if len(password) < LENGTH_MIN:
         return Problem("password", f"is {len(password)} characters long", f"at least {LENGTH_MIN}")
     if len(password.encode("utf-8", "replace")) > BYTES_MAX:
@@ -54,8 +54,8 @@ def weakness(password: str, name: str = "") -> Problem | None:
     if name and name.lower() in password.lower():
         return Problem("password", "is easy to guess", "one without the account's name")
     if is_guessed_soon(password):
-        what = "is one of the first that are tried"
-        return Problem("password", what, "one that is not made of common words, rows of keys, years and repeats")
+        what = "is a common password"
+        return Problem("password", what, "one without common words, keyboard rows, years and repetitions")
     return None
 
 
@@ -79,7 +79,7 @@ def _scrypt(password: str, salt: bytes, work: Work) -> bytes:
 
 
 def hashed(password: str, work: Work = Work()) -> str:  # a frozen value
-    """A hash that names its own parameters: scrypt$log2_n$r$p$salt$hash."""
+    """Return a hash that names its own parameters: scrypt$log2_n$r$p$salt$hash."""
     salt = os.urandom(SALT_BYTES)
     made = _scrypt(password, salt, work)
     text = [base64.b64encode(each).decode() for each in (salt, made)]
@@ -87,7 +87,7 @@ def hashed(password: str, work: Work = Work()) -> str:  # a frozen value
 
 
 def fits(password: str, stored: str) -> bool:
-    """Whether a password is the one of a hash; takes as long for a wrong one. False for what is no hash."""
+    """Return whether a password matches a hash; takes as long for a wrong one. False for an invalid hash."""
     parts = stored.split("$")
     if len(parts) != 6 or parts[0] != "scrypt":
         return False
@@ -112,21 +112,21 @@ class Hasher:
         self._of: Counter[str] = Counter()
 
     async def make(self, password: str, address: str = "", known: bool = False) -> str:
-        """The hash of a password."""
+        """Return the hash of a password."""
         return await self._do(address, known, hashed, password, self.work)
 
     async def check(self, password: str, stored: str, address: str = "", known: bool = False) -> bool:
-        """Whether it is the password of a hash; with none ("": nobody has the name) it takes as long and is not.
-        `address`: the network that asks; `known`: the account has been used from there."""
+        """Return whether the password matches a hash; without one ("": nobody has the name) it takes as long and
+        returns false. `address`: the network that asks; `known`: the account has been used from there."""
         right = await self._do(address, known, fits, password, stored or self._nobodys)
         return bool(right and stored)
 
     async def _do(self, address: str, known: bool, function: Callable[..., T], *values: object) -> T:
         waiting = self._of.total()
         if waiting >= (self.waiting_max if known else self.waiting_max * 3 // 4):
-            raise TooBusy("too many logins at the moment; try again in a few seconds")
+            raise TooBusy("Too many logins at the moment. Try again in a few seconds.")
         if address and not known and self._of[address] >= OF_ADDRESS_MAX:
-            raise TooBusy("too many logins from your address at the moment; try again in a few seconds")
+            raise TooBusy("Too many logins from your address at the moment. Try again in a few seconds.")
         self._of[address] += 1
         try:
             await self._turn(known)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from daemons.portal.auth.audit_log import Entry
 
 GATHER_S = 60.0
-KINDS_MAX = 1_000  # that are gathered at a time; of more, the oldest are told early
+KINDS_MAX = 1_000  # gathered at a time; beyond that the oldest are reported early
 
 PAGE, FORM, LOGIN = "refused-page", "refused-form", "refused-login"
 
@@ -26,7 +26,7 @@ class Refusals:
         self._gathered: OrderedDict[tuple[str, str, str, str], _Gathered] = OrderedDict()
 
     def add(self, entry: Entry) -> tuple[Entry, ...]:
-        """Gather one; what is to be noted now."""
+        """Collect one refusal; return the entries to record now."""
         due = self.due(entry.at_s)
         key = (entry.account, entry.address, entry.what, entry.subject if entry.account else "")
         found = self._gathered.get(key)
@@ -39,7 +39,7 @@ class Refusals:
         return (*due, entry)
 
     def due(self, now_s: float = float("inf")) -> tuple[Entry, ...]:
-        """Those that have been gathered for `GATHER_S`; all of them without a time."""
+        """Return the refusals collected for `GATHER_S`; all of them without a time."""
         due: tuple[Entry, ...] = ()
         while self._gathered and now_s - next(iter(self._gathered.values())).first.at_s >= GATHER_S:
             due += self._told()

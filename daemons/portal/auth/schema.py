@@ -117,13 +117,13 @@ class Base:
 
     @contextmanager
     def writing(self) -> Iterator[Connection]:
-        """A transaction that writes."""
+        """Open a transaction that writes."""
         with in_words(self.url), self._engine.begin() as connection:
             yield connection
 
     @contextmanager
     def reading(self) -> Iterator[Connection]:
-        """A transaction that reads."""
+        """Open a transaction that reads."""
         with in_words(self.url), self._engine.connect().execution_options(reading=True) as connection:
             yield connection
 
@@ -142,7 +142,7 @@ def _to_2(connection: Connection) -> int:
 
 
 def _make_file(path: Path) -> None:
-    """Make the file of a store; for root, who makes accounts, it belongs to whoever the folder belongs to."""
+    """Create the file of a store; if root, who creates accounts, runs this, the file gets the owner of the folder."""
     missing = not path.exists()
     make_file(path)
     if missing and os.geteuid() == 0:

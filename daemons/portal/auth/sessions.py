@@ -81,7 +81,8 @@ class Sessions:
         return word
 
     def known(self, word: str, now_s: float, used: bool = True) -> Session | None:
-        """The session of a word, if it was read a moment ago. `used`: by a person, not by a page that follows."""
+        """Return the session of a word, if it was read a moment ago. `used`: by a person, not by a page that follows
+        changes."""
         known = self._known.get(digest(word))
         if known is None or not 0.0 <= now_s - known.read_s < SEEN_S or (used and now_s - known.stored_s >= TOUCH_S):
             return None
@@ -89,7 +90,8 @@ class Sessions:
         return known.session
 
     def find(self, word: str, now_s: float, used: bool = True) -> Session | None:
-        """The session of a word; None when it is over, or its account may not log in any more. `used`: as `known`."""
+        """Return the session of a word; None when it is over, or its account may not log in any more. `used`: as in
+        `known`."""
         key = digest(word)
         with self._base.reading() as connection:
             row = connection.execute(select(sessions).where(sessions.c.id == key)).first()
@@ -123,18 +125,18 @@ class Sessions:
             self._known.popitem(last=False)
 
     def last_known(self, word: str, now_s: float, within_s: float) -> Session | None:
-        """The session of a word as it was when the store last answered, not longer than `within_s` ago."""
+        """Return the session of a word as of the store's last answer, at most `within_s` ago."""
         known = self._known.get(digest(word))
         return known.session if known and now_s - known.read_s <= within_s else None
 
     def count(self, now_s: float) -> int:
-        """How many have not ended."""
+        """Return the number of sessions that have not ended."""
         with self._base.reading() as connection:
             found = connection.execute(select(func.count()).select_from(sessions).where(self._used(now_s)))
             return found.scalar_one()
 
     def of(self, account: str, now_s: float) -> tuple[Open, ...]:
-        """Those of an account that have not ended, the newest first; when they were used is known to `TOUCH_S`."""
+        """Return the open sessions of an account, newest first; the time of their last use is accurate to `TOUCH_S`."""
         mine = select(sessions).where(self._used(now_s) & (sessions.c.account == account))
         with self._base.reading() as connection:
             rows = connection.execute(mine.order_by(sessions.c.made_s.desc())).all()
@@ -162,7 +164,7 @@ class Sessions:
             connection.execute(delete(sessions).where(sessions.c.account == account))
 
     def forget(self, account: str) -> None:
-        """Read the sessions of an account afresh: something of it has changed."""
+        """Forget the cached sessions of an account, since the account has changed."""
         for key in [key for key, known in list(self._known.items()) if known.session.account.name == account]:
             self._known.pop(key, None)
 
@@ -177,5 +179,6 @@ def _csrf(word: str) -> str:
 
 
 def form_word(cookie: str) -> str:
-    """What a form must hold that was given to somebody who is not logged in, by the cookie that came with it."""
+    """Return the word that a form for somebody who is not logged in must hold, derived from the cookie that came with
+    it."""
     return hmac.new(cookie.encode(), b"before login", hashlib.sha256).hexdigest()

@@ -1,4 +1,4 @@
-"""How often passwords may be tried: what is wrong costs whoever tries it time, and never locks anybody out for good."""
+"""The rate of password attempts: a wrong one delays its sender, and never locks anybody out permanently."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Tries:
         self._tries: OrderedDict[str, _Tries] = OrderedDict()
 
     def wait_s(self, key: str, now_s: float) -> float:
-        """How long a key must still wait; 0 when it need not."""
+        """Return how long a key must still wait; 0 when it need not."""
         tries = self._tries.get(key)
         if tries is None or tries.wrong < self._free:
             return 0.0
@@ -38,7 +38,7 @@ class Tries:
         return max(tries.last_s + wait_s - now_s, 0.0)
 
     def wrong(self, key: str, now_s: float) -> None:
-        """One more was wrong."""
+        """Count one more wrong attempt."""
         tries = self._tries.get(key)
         if tries is None or now_s - tries.last_s > FORGET_S:
             tries = self._tries[key] = _Tries()
@@ -48,12 +48,12 @@ class Tries:
             self._tries.popitem(last=False)
 
     def right(self, key: str) -> None:
-        """It was right: the key begins anew."""
+        """Reset a key after a correct attempt."""
         self._tries.pop(key, None)
 
     def undo(self, key: str) -> None:
-        """What was counted last was not wrong. Nothing is left of a key that has no more: else whoever is turned away
-        under 10,000 names could have all others forgotten."""
+        """Undo the last count, which was not wrong. A key with no more counts is removed: otherwise requests rejected
+        under 10,000 names could make all others forgotten."""
         tries = self._tries.get(key)
         if tries is None:
             return
@@ -76,7 +76,7 @@ class Throttle:
         self._both = Tries(FREE, WAIT_MAX_S)
 
     def wait_s(self, account: str, address: str, trusted: bool, now_s: float) -> float:
-        """How long the next try must wait, seconds. `trusted`: the account has been used from there."""
+        """Return how long the next attempt must wait, in seconds. `trusted`: the account has been used from there."""
         near = network_of(address)
         waits = [self._addresses.wait_s(near, now_s), self._both.wait_s(f"{account} {near}", now_s)]
         if not trusted:
@@ -84,21 +84,21 @@ class Throttle:
         return max(waits)
 
     def wrong(self, account: str, address: str, now_s: float) -> None:
-        """A password was wrong."""
+        """Count a wrong password."""
         near = network_of(address)
         self._accounts.wrong(account, now_s)
         self._addresses.wrong(near, now_s)
         self._both.wrong(f"{account} {near}", now_s)
 
     def unchecked(self, account: str, address: str) -> None:
-        """What was counted as wrong was not even looked at."""
+        """Undo a wrong count for an attempt that was not even checked."""
         near = network_of(address)
         self._accounts.undo(account)
         self._addresses.undo(near)
         self._both.undo(f"{account} {near}")
 
     def right(self, account: str, address: str) -> None:
-        """A password was right. What the address has tried elsewhere still counts."""
+        """Note a correct password. Other attempts from the address still count."""
         near = network_of(address)
         self._accounts.right(account)
         self._addresses.undo(near)
@@ -106,7 +106,7 @@ class Throttle:
 
 
 def network_of(address: str) -> str:
-    """The address itself, of IPv6 the /64 that one customer has."""
+    """Return the network of an address: the address itself, for IPv6 the /64 of one customer."""
     try:
         parsed = ipaddress.ip_address(address)
     except ValueError:

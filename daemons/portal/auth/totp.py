@@ -20,12 +20,12 @@ ISSUER = "Trimtab"
 
 
 def new_secret() -> str:
-    """A secret of 160 bits, in base32."""
+    """Return a secret of 160 bits, in base32."""
     return base64.b32encode(secrets.token_bytes(SECRET_BYTES)).decode()
 
 
 def code_of(secret: str, step: int) -> str:
-    """The code of a secret (base32) in a step of 30 s since the epoch."""
+    """Return the code of a secret (base32) in a step of 30 s since the epoch."""
     digest = hmac.new(base64.b32decode(secret), struct.pack(">Q", step), hashlib.sha1).digest()
     offset = digest[-1] & 0xF
     number = struct.unpack(">I", digest[offset : offset + 4])[0] & 0x7FFF_FFFF
@@ -33,7 +33,7 @@ def code_of(secret: str, step: int) -> str:
 
 
 def step_of(secret: str, code: str, now_s: float, used: int) -> int | None:
-    """The step that a code is of, if that is about now and after the last one that was `used`; else None."""
+    """Return the step of a code if it is close to now and after the last one that was `used`; else None."""
     given = "".join(code.split())
     here, found = int(now_s // STEP_S), None
     for step in range(here - LATE_STEPS, here + LATE_STEPS + 1):
@@ -43,6 +43,6 @@ def step_of(secret: str, code: str, now_s: float, used: int) -> int | None:
 
 
 def uri_of(secret: str, account: str, host: str) -> str:
-    """What a program for codes takes in, as a text or a picture."""
+    """Return the URI that authenticator apps accept, as text or picture."""
     label = quote(f"{ISSUER} {host}:{account}", safe="")
     return f"otpauth://totp/{label}?secret={secret}&issuer={quote(f'{ISSUER} {host}', safe='')}"

@@ -44,7 +44,7 @@ NO_ANSWER = "no controller answers"
 
 class AmqpClient:
     """Implements `daemons.portal.client.controller_client.ControllerClient` for the event loop in which `start` is
-    called. A connection that is lost is made again by itself; what then waits is sent again."""
+    called. A lost connection is reopened automatically; waiting requests are then sent again."""
 
     def __init__(
         self, connect: Callable[[], Bus], user: str, clock: Clock, seed: int, answer_s: float = ANSWER_S
@@ -85,7 +85,7 @@ class AmqpClient:
         return self._clock.now_s()
 
     def new_id(self) -> str:
-        """An id for a new request."""
+        """Return an id for a new request."""
         return uuid4().hex
 
     async def view(self, account: str, what: str, subject: str = "", limit: int = 1000) -> dict[str, Any]:
@@ -109,7 +109,7 @@ class AmqpClient:
         if self._down is not None and self._clock.now_s() - self._down[0] >= self._answer_s:
             raise Unreachable(self._down[0], f"{NO_CONNECTION} ({self._down[1]})")
         if len(self._waiting) >= WAITING_MAX:
-            raise Unreachable(self._since_s(), "too many requests wait for an answer")
+            raise Unreachable(self._since_s(), "too many unanswered requests")
         future: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
         self._waiting[request.request] = (body, future)
         try:

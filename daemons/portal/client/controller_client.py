@@ -34,7 +34,7 @@ class Unreachable(TransientError):
 
 
 def body_of(account: str, request: Request, why: str) -> bytes:
-    """What is sent to have a request carried out for an account. Raises `Refused` for what cannot be sent."""
+    """Return the message that has a request carried out for an account. Raises `Refused` if it cannot be sent."""
     try:
         return encode(on_behalf(account, request, why))
     except (CodecError, InvalidValue) as error:
@@ -54,11 +54,11 @@ class ControllerClient(Protocol):
         ...
 
     def new_id(self) -> str:
-        """An id for a new request; never the same twice."""
+        """Return an id for a new request; never the same twice."""
         ...
 
     async def view(self, account: str, what: str, subject: str = "", limit: int = 1000) -> dict[str, Any]:
-        """A view as the account sees it. Raises `Refused`, and `Unreachable` when nobody answers in time."""
+        """Return a view as the account sees it. Raises `Refused`, and `Unreachable` when nobody answers in time."""
         ...
 
     async def ask(self, account: str, request: Request, why: str = "") -> Any:

@@ -25,7 +25,7 @@ class Memo:
         self._making: dict[tuple[Hashable, tuple[Hashable, ...]], asyncio.Future[Any]] = {}
 
     def get(self, key: Hashable, sources: tuple[object, ...], make: Callable[[], T]) -> T:
-        """What `make` returns, or returned before of these very sources."""
+        """Return the result of `make`, or the earlier one for the same source objects."""
         found = self._kept.get(key)
         if found is not None and len(found[0]) == len(sources) and all(map(_same, found[0], sources)):
             self._kept.move_to_end(key)
@@ -37,13 +37,13 @@ class Memo:
         return self.put(key, sources, made)
 
     def find(self, key: Hashable, sources: tuple[object, ...]) -> Any:
-        """What was put there of equal sources; None where that is not so."""
+        """Return the value stored for equal sources; None if there is none."""
         found = self._kept.get(key)
         return found[1] if found is not None and found[0] == sources else None
 
     async def once(self, key: Hashable, sources: tuple[Hashable, ...], make: Callable[[], Awaitable[T]]) -> T:
-        """What `make` gives, or gave before of equal sources; made once for all who ask meanwhile. What it raises is
-        raised to all of them, and not kept."""
+        """Return the result of `make`, or the earlier one for equal sources; it is computed once for all concurrent
+        callers. Its error is raised to all of them, and not kept."""
         if key in self._kept and self._kept[key][0] == sources:
             self._kept.move_to_end(key)
             return cast(T, self._kept[key][1])
@@ -76,7 +76,7 @@ def _kind(key: Hashable) -> Hashable:
 
 
 def derived(request: Request) -> Memo:
-    """What the application has made so far. What not everybody may be shown has in its key who may."""
+    """Return the application's cached results. The key of a restricted result includes who may see it."""
     state = request.app.state
     if not hasattr(state, "derived"):
         state.derived = Memo()

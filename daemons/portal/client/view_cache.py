@@ -30,7 +30,9 @@ GROWS_AFTER = 60  # answers that fitted, before twice as many rows are asked for
 OF_PROVIDER = {"jobs": NOT_OVER}  # what the provider's pages are shown unless they name a subject: 30 days are too many
 KEPT_MAX = 400  # views of one account and subject each
 FORGET_S = 600.0
-AGEING_S = 10.0  # while nobody answers, pages are told so often that what they show has grown older
+AGEING_S = (
+    10.0  # without a controller, open pages get an event after this time, so that they show the age of their data
+)
 VOLATILE = ("at_s",)  # what differs although nothing has changed
 LIVE_VIEWS = ("status", "nodes", "jobs", "web-apps", "environments", "plan", "doctor")
 Key = tuple[str, str, str]  # account, view, subject
@@ -48,7 +50,7 @@ class CachedView:
 
 @dataclass(slots=True)
 class _View:
-    """What is known of one view. `revision` goes up whenever its content changes."""
+    """The known state of one view. `revision` increases whenever its data change."""
 
     data: dict[str, Any] | None = None
     at_s: float = 0.0
@@ -63,7 +65,7 @@ class _View:
     outdated: bool = False  # something was done since
 
     def is_due(self, now_s: float, load: float = LOAD) -> bool:
-        """Whether it is to be asked for again."""
+        """Return whether the view is due for another request."""
         took_s = min(self.times_s, default=0.0)
         return self.task is None and not 0.0 <= now_s - self.wanted_s < max(FRESH_S, load * took_s)
 
@@ -99,8 +101,8 @@ class ViewCache:
         return (self._controller_client.own if own or account is None else account.sender, what, subject)
 
     async def view(self, account: Account, what: str, subject: str = "") -> CachedView:
-        """A view as the account sees it: what is known if that is not older than a second, else a newer one, else what
-        is known with its age. Raises `Refused`, and `Unreachable` when nothing is known."""
+        """Return a view as the account sees it: the cached one if it is at most a second old, else a newer one, else
+        the cached one with its age. Raises `Refused`, and `Unreachable` when nothing is cached."""
         view = await self._newest(self._key(account, what, subject))
         if view.refused is not None:
             raise view.refused
@@ -119,7 +121,8 @@ class ViewCache:
         return tuple(await asyncio.gather(*(self.view(account, what) for what in whats)))
 
     def forget(self) -> None:
-        """What was just done may have changed everything: the next look is a new one."""
+        """Mark all views as outdated after a change, which may have affected everything: the next read requests them
+        again."""
         self._doings += 1
         for view in self._views.values():
             view.wanted_s, view.task, view.outdated = float("-inf"), None, True
@@ -138,7 +141,8 @@ class ViewCache:
         return view
 
     def _patience_s(self, key: Key, view: _View) -> float | None:
-        """How long a reader waits for an answer that is under way. What is watched is new enough, and tells of news."""
+        """Return how long a reader waits for an answer in progress. A watched view is recent enough, and its changes
+        are notified."""
         if view.data is None and view.refused is None:
             return TROUBLED_S if self.trouble is not None else None
         if view.outdated:
@@ -171,7 +175,7 @@ class ViewCache:
                 self._tell()
 
     async def _fitting(self, view: _View, account: str, what: str, subject: str) -> dict[str, Any]:
-        """A view of as many rows as fit into an answer; whether more do is tried again now and then. Raises as
+        """Return a view of as many rows as fit into an answer; a larger number is retried now and then. Raises as
         `ControllerClient.view`."""
         if view.limit < ROWS_MAX and view.fitted >= GROWS_AFTER:
             view.limit, view.fitted = min(2 * view.limit, ROWS_MAX), 0
@@ -232,9 +236,9 @@ class ViewCache:
         return True
 
     async def watch(self, account: Account, whats: Iterable[str], silence_s: float) -> AsyncGenerator[tuple[str, ...]]:
-        """The names of views that have changed, at most twice a period; () when nothing has for `silence_s`, so that
-        the reader hears that the line is alive. "trouble" among them: whether anybody answers has changed, or nobody
-        does and what is known has grown older."""
+        """Yield the names of views that have changed, at most twice a period; () when nothing has changed for
+        `silence_s`, as a sign of life. The name "trouble" means that the controller started or stopped answering, or
+        that it does not answer and the known data are older."""
         watch = _Watch(tuple(self._key(account, what, "") for what in whats))
         with self._watching(watch):
             watch.told = self._revisions(watch)

@@ -19,19 +19,19 @@ TEXT, WHOLE, NUMBER, NAMES = "text", "whole", "number", "names"
 # What the form asks for: dotted key, kind, label, help.
 FIELDS: tuple[tuple[str, str, str, str], ...] = (
     ("name", TEXT, "Name", "Letters, digits, - and _"),
-    ("owner", TEXT, "Owner", "The part of the account after owner."),
+    ("owner", TEXT, "Owner", "Account name without owner."),
     ("workload", TEXT, "Type", ""),
-    ("lower", WHOLE, "Lower bound", "Units that only it or its partner may have"),
-    ("upper", WHOLE, "Upper bound", "Units up to which both come first; empty: undefined"),
-    ("model", TEXT, "How it is sized", ""),
-    ("granularity", TEXT, "A unit is a", ""),
+    ("lower", WHOLE, "Guaranteed units", "Only the environment or its partner uses them"),
+    ("upper", WHOLE, "Maximum units", "Up to here it and its partner have priority; empty: undefined"),
+    ("model", TEXT, "Coordination model", ""),
+    ("granularity", TEXT, "Allocation unit", ""),
     ("relationship", TEXT, "Relationship to the provider", ""),
-    ("lease_s", NUMBER, "Lease unit (s)", "The period of its timers"),
-    ("users", NAMES, "Users", "Who may submit jobs, with spaces between: names after user."),
-    ("coordinated_with", TEXT, "Shares its units with", "The environment that it is coordinated with, or empty"),
+    ("lease_s", NUMBER, "Reallocation interval (s)", "The period of its timers"),
+    ("users", NAMES, "Users", "Accounts that may submit jobs, without user., separated by spaces"),
+    ("coordinated_with", TEXT, "Shares units with", "The partner environment, or empty"),
     ("scheduling.policy", TEXT, "Placement policy", ""),
-    ("batch.on_reclaim", TEXT, "Jobs whose units are taken back", ""),
-    ("template.name", TEXT, "Template: name", "Only where a unit is a VM"),
+    ("batch.on_reclaim", TEXT, "Jobs on reclaimed units", ""),
+    ("template.name", TEXT, "Template: name", "Only for the allocation unit vm"),
     ("template.vcpus", WHOLE, "Template: vCPUs", ""),
     ("template.memory_mib", WHOLE, "Template: memory (MiB)", ""),
     ("template.max_mhz", NUMBER, "Template: speed (MHz)", ""),
@@ -39,21 +39,21 @@ FIELDS: tuple[tuple[str, str, str, str], ...] = (
 
 
 def choices() -> dict[str, list[tuple[str, str]]]:
-    """What the fields that are chosen from may be."""
-    own = [("", "that of the type")]
+    """Return the choices of the selection fields."""
+    own = [("", "default of the type")]
     return {
         "workload": [(name, name) for name in plugins.names(plugins.ENVIRONMENTS)],
         "model": [(name, name) for name in plugins.names(plugins.policy_group("coordination"))],
         "granularity": [(each.value, each.value) for each in Granularity],
         "relationship": [(each.value, each.value) for each in Relationship],
         "scheduling.policy": own + [(name, name) for name in plugins.names(plugins.policy_group("placement"))],
-        "batch.on_reclaim": [("", "saved to disk")] + [(each.value, each.value) for each in OnReclaim],
+        "batch.on_reclaim": [("", "default: saved to disk")] + [(each.value, each.value) for each in OnReclaim],
     }
 
 
 def table_from(fields: Mapping[str, str]) -> dict[str, Any]:
-    """The keys of an agreement's file that a form says. What is left empty is left out; what is no number where one is
-    expected stays text, so that the file's own check names it."""
+    """Return the keys of an agreement's file that a form sets. Empty fields are left out. A text in place of a number
+    stays text, so the file's own check reports it."""
     table: dict[str, Any] = {}
     for key, kind, _, _ in FIELDS:
         text = fields.get(key, "").strip()
@@ -77,19 +77,19 @@ def _value(kind: str, text: str) -> Any:
 
 
 def from_table(table: Mapping[str, Any]) -> Agreement:
-    """The agreement that a form says. Raises `InvalidInput` with every problem."""
+    """Return the agreement that a form describes. Raises `InvalidInput` with every problem."""
     return _agreement(records.read(table, AgreementFile, NAME, {}))
 
 
 def from_text(text: str) -> Agreement:
-    """The agreement in a TOML or XML file's text. Raises `InvalidInput` with every problem."""
+    """Return the agreement in a TOML or XML file's text. Raises `InvalidInput` with every problem."""
     if text.lstrip().startswith("<"):
         return from_table(from_xml(text, AgreementFile, NAME))
     return _agreement(toml.parse(text, AgreementFile, NAME))
 
 
 def from_either(fields: Mapping[str, str], text: str) -> Agreement:
-    """The agreement of a text, or of a form where there is none. Raises `InvalidInput` with every problem."""
+    """Return the agreement of a text, or of a form if there is no text. Raises `InvalidInput` with every problem."""
     return from_text(text) if text.strip() else from_table(table_from(fields))
 
 
@@ -106,7 +106,7 @@ def _agreement(file: AgreementFile) -> Agreement:
 
 
 def by_field(error: InvalidInput) -> dict[str, str]:
-    """What is wrong beside the field that it is about, for problems whose place ends in the key of one."""
+    """Return the problems by field, for those whose place ends in a field's key."""
     found: dict[str, str] = {}
     known = {key for key, *_ in FIELDS}
     for problem in error.problems:

@@ -61,12 +61,12 @@ NOTHING = Wrong({}, [])
 
 
 def fields_of(groups: Sequence[Fieldset]) -> tuple[Field, ...]:
-    """Every field of a form."""
+    """Return every field of a form."""
     return tuple(field for group in groups for field in group.fields)
 
 
 def given(groups: Sequence[Fieldset], posted: Mapping[str, str] | None) -> dict[str, str]:
-    """What the fields hold: as posted, or as they begin."""
+    """Return the values of the fields: as posted, or their defaults."""
     fields = fields_of(groups)
     if posted is None:
         return {field.key: field.default for field in fields}
@@ -74,8 +74,8 @@ def given(groups: Sequence[Fieldset], posted: Mapping[str, str] | None) -> dict[
 
 
 def table_of(groups: Sequence[Fieldset], values: Mapping[str, str]) -> tuple[dict[str, Any], dict[str, str]]:
-    """What the file would hold, without what is empty; and the field that each of its keys comes from, where rows of
-    tables that are left empty have moved the others up."""
+    """Return the table of the file, without empty values. Also return the field that each of its keys comes from: empty
+    rows of tables move the others up."""
     table: dict[str, Any] = {}
     origin: dict[str, str] = {}
     rows = _rows(groups, values)
@@ -91,7 +91,7 @@ def table_of(groups: Sequence[Fieldset], values: Mapping[str, str]) -> tuple[dic
 
 
 def _rows(groups: Sequence[Fieldset], values: Mapping[str, str]) -> dict[str, str]:
-    """The rows of tables of which anything is filled, and where they go."""
+    """Return the rows of tables that have a value, with their new places."""
     filled = dict.fromkeys(_row_of(field.key) for field in fields_of(groups) if values.get(field.key))
     counts: dict[str, int] = {}
     found = {}
@@ -115,7 +115,8 @@ def _moved(key: str, rows: Mapping[str, str]) -> str:
 
 
 def _value(field: Field, text: str) -> Any:
-    """What the file would hold; what is no number stays text, so that the reader says what it should be."""
+    """Return the value for the file; a text in place of a number stays text, so the reader reports the expected
+    form."""
     if field.kind == "number":
         return _number(text)
     if field.kind == "list":
@@ -150,12 +151,12 @@ def _put(table: dict[str, Any], path: list[str], value: Any) -> None:
 
 
 def read(groups: Sequence[Fieldset], values: Mapping[str, str], cls: type[T]) -> T:
-    """What the fields say, as the file would be read. Raises `InvalidInput`; `beside` sorts its problems."""
+    """Read the fields as the file would be read. Raises `InvalidInput`; `beside` sorts its problems."""
     return records.read(table_of(groups, values)[0], cls, FORM, {})
 
 
 def beside(groups: Sequence[Fieldset], values: Mapping[str, str], error: InvalidInput) -> Wrong:
-    """The problems of a form by the fields that they are about."""
+    """Return the problems of a form by field."""
     origin = table_of(groups, values)[1]
     known = [field.key for field in fields_of(groups)]
     found: dict[str, list[str]] = {}
@@ -171,7 +172,7 @@ def beside(groups: Sequence[Fieldset], values: Mapping[str, str], error: Invalid
 
 
 def _field_of(key: str, origin: Mapping[str, str], known: Sequence[str]) -> str:
-    """The field of a key, of an item of its list, or the first of a table that is missing as a whole."""
+    """Return the field of a key, of an item of its list, or the first of a table that is missing as a whole."""
     plain = re.sub(r"\[\d+\]$", "", key)
     for name in (key, plain):
         if name in origin:
@@ -182,10 +183,10 @@ def _field_of(key: str, origin: Mapping[str, str], known: Sequence[str]) -> str:
 
 
 def in_words(problem: Problem) -> str:
-    """A problem without its place."""
+    """Return a problem without its place."""
     return problem.what + (f" (expected {problem.expected})" if problem.expected else "")
 
 
 def parts_of(text: str) -> list[str]:
-    """The files in a text: several are parted by lines of `---`."""
+    """Return the files in a text: lines of `---` separate them."""
     return [part for part in _PARTING.split(text.replace("\r\n", "\n")) if part.strip()]

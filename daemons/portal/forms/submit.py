@@ -17,28 +17,28 @@ from shared.config import toml
 from shared.values.jobs import Job
 from shared.values.web_app import WebApp
 
-ROWS = 3  # of stages or of flows that a form has
+ROWS = 3  # stages or flows in a form
 FILES_MAX = 50
 
 Row = Mapping[str, Any]
 
 _RULES = Fieldset(
-    "Where it may run",
+    "Placement rules",
     (
-        Field("needs", "Labels that its nodes must have", "list", "With commas between."),
-        Field("rules.pin", "Only on these nodes", "list", "With commas between."),
-        Field("rules.forbid", "Never on these nodes", "list", "With commas between."),
-        Field("rules.together", "Together with the group"),
-        Field("rules.apart", "Apart from the group"),
-        Field("rules.keep", "Not moved once it runs", "box"),
+        Field("required_labels", "Required labels", "list", "Separated by commas."),
+        Field("rules.node_affinity", "Node affinity: only these nodes", "list", "Separated by commas."),
+        Field("rules.node_anti_affinity", "Node anti-affinity: never these nodes", "list", "Separated by commas."),
+        Field("rules.affinity", "Affinity: same node as this group"),
+        Field("rules.anti_affinity", "Anti-affinity: never on a node of this group"),
+        Field("rules.no_migration", "Migration disabled", "box"),
     ),
     folded=True,
 )
 _STARTED = Fieldset(
-    "What is started",
+    "Template",
     (
         Field("template", "VM template", help="Empty: the node's default."),
-        Field("arguments", "Arguments for the template's program", "lines", "One each line."),
+        Field("arguments", "Arguments for the template's program", "lines", "One per line."),
     ),
     folded=True,
 )
@@ -50,9 +50,9 @@ def _stage(index: int) -> tuple[Field, ...]:
 
     which = f"Stage {index + 1}: "
     return (
-        Field(key("work_mcycles"), f"{which}work of each VM, Mcycles", "number"),
-        Field(key("max_mhz"), f"{which}most speed it can use, MHz", "number"),
-        Field(key("min_mhz"), f"{which}least speed, MHz", "number"),
+        Field(key("work_mcycles"), f"{which}work per VM, Mcycles", "number"),
+        Field(key("max_mhz"), f"{which}maximum CPU, MHz", "number"),
+        Field(key("min_mhz"), f"{which}minimum CPU, MHz", "number"),
         Field(key("memory_mib"), f"{which}memory, MiB", "number"),
     )
 
@@ -61,84 +61,88 @@ def _flow(index: int) -> tuple[Field, ...]:
     def key(name: str) -> str:
         return f"flows[{index}].{name}"
 
-    which = f"Requests {index + 1}: "
+    which = f"Flow {index + 1}: "
     return (
         Field(key("name"), f"{which}name"),
-        Field(key("mean_s"), f"{which}goal: answered within, seconds on average", "number"),
-        Field(key("percentile"), f"{which}goal: this part of them, 0.95 for 95 %", "number"),
-        Field(key("percentile_s"), f"{which}... within, seconds", "number"),
-        Field(key("throughput_per_s"), f"{which}goal: so many answered a second", "number"),
-        Field(key("work_mcycles"), f"{which}work of one, Mcycles", "number", "Empty: estimated from what is measured."),
+        Field(key("mean_s"), f"{which}goal: mean response time, seconds", "number"),
+        Field(key("percentile"), f"{which}goal: percentile, such as 0.95", "number"),
+        Field(key("percentile_s"), f"{which}goal: response time at the percentile, seconds", "number"),
+        Field(key("throughput_per_s"), f"{which}goal: throughput, requests per second", "number"),
+        Field(
+            key("work_mcycles"), f"{which}work per request, Mcycles", "number", "Empty: estimated from measurements."
+        ),
     )
 
 
 JOB = (
     Fieldset(
-        "The job",
+        "Job",
         (
             Field("name", "Name", required=True),
             Field("environment", "Environment", "environment"),
-            Field("instances", "How many VMs", "number", default="1"),
-            Field("vcpus", "vCPUs of each", "number", default="1"),
-            Field("class", "Class of jobs that are alike", help="Then stages may be left out."),
+            Field("instances", "Number of VMs", "number", default="1"),
+            Field("vcpus", "vCPUs per VM", "number", default="1"),
+            Field("class", "Job class", help="With a class you can leave out the stages."),
         ),
     ),
     Fieldset("Work", _stage(0)),
     *(Fieldset(f"Stage {index + 1}", _stage(index), folded=True) for index in range(1, ROWS)),
     Fieldset(
-        "Goal: one of these, or none for best effort",
+        "Goal: one of these, or none (best effort)",
         (
-            Field("goal.within_s", "Complete within, seconds from now", "number"),
+            Field("goal.within_s", "Complete within (seconds from now)", "number"),
             Field("goal.at", "Complete at", help="2030-01-31T12:00:00Z"),
-            Field("goal.factor", "So many times the shortest run time", "number"),
-            Field("importance", "Importance against other jobs", "number", default="1.0"),
+            Field("goal.factor", "Complete within a multiple of the shortest run time", "number"),
+            Field("importance", "Importance relative to other jobs", "number", default="1.0"),
         ),
     ),
     Fieldset(
-        "When it may start",
+        "Start",
         (
-            Field("start.after_s", "Not before, seconds from now", "number"),
+            Field("start.after_s", "Not before (seconds from now)", "number"),
             Field("start.at", "Not before", help="2030-01-31T12:00:00Z"),
-            Field("after", "After these jobs", "list", "With commas between."),
+            Field("depends_on", "Depends on these jobs", "list", "Separated by commas."),
             Field("queue", "Queue of a deadline window"),
         ),
         folded=True,
     ),
     _STARTED,
-    Fieldset(_RULES.title, (*_RULES.fields, Field("separate", "Each VM on another node", "box")), folded=True),
+    Fieldset(
+        _RULES.title, (*_RULES.fields, Field("spread", "Spread: each VM on a different node", "box")), folded=True
+    ),
     Fieldset(
         "More",
-        (Field("checkpoint_mcycles", "Work between saves of the guest's own progress, Mcycles", "number"),),
+        (Field("checkpoint_mcycles", "Work between checkpoints of the guest, Mcycles", "number"),),
         folded=True,
     ),
 )
 
 WEB = (
     Fieldset(
-        "The application",
+        "Application",
         (
             Field("name", "Name", required=True),
             Field("environment", "Environment", "environment"),
-            Field("memory_mib", "Memory of an instance, MiB", "number", required=True),
-            Field("vcpus", "vCPUs of an instance", "number", default="1"),
-            Field("max_mhz", "Most CPU that an instance can use, MHz", "number", required=True),
-            Field("min_instances", "Instances at least", "number", default="1"),
-            Field("max_instances", "Instances at most", "number", default="1"),
-            Field("importance", "Importance against other workloads", "number", default="1.0"),
-            Field("metrics_url", "Where its measurements are fetched", help="Empty: its balancer measures."),
+            Field("memory_mib", "Memory per instance, MiB", "number", required=True),
+            Field("vcpus", "vCPUs per instance", "number", default="1"),
+            Field("max_mhz", "Maximum CPU per instance, MHz", "number", required=True),
+            Field("min_instances", "Minimum instances", "number", default="1"),
+            Field("max_instances", "Maximum instances", "number", default="1"),
+            Field("importance", "Importance relative to other workloads", "number", default="1.0"),
+            Field("metrics_url", "URL of its metrics", help="Empty: the load balancer measures."),
         ),
     ),
-    Fieldset("Requests, each with one goal", _flow(0)),
-    *(Fieldset(f"Requests {index + 1}", _flow(index), folded=True) for index in range(1, ROWS)),
+    Fieldset("Flow: requests with one goal", _flow(0)),
+    *(Fieldset(f"Flow {index + 1}", _flow(index), folded=True) for index in range(1, ROWS)),
     _STARTED,
     _RULES,
     Fieldset(
-        "Its balancer",
+        "Load balancer",
         (
-            Field("serving.port", "Port on which every instance answers", "number"),
-            Field("serving.listen", "Port of the balancer", "number"),
-            Field("serving.queue_max", "Longest queue", "number"),
-            Field("serving.queue_limit_s", "Longest wait in it, seconds", "number"),
+            Field("serving.port", "Port of the instances", "number"),
+            Field("serving.listen", "Port of the load balancer", "number"),
+            Field("serving.queue_max", "Queue limit, requests", "number"),
+            Field("serving.queue_limit_s", "Maximum time in the queue, seconds", "number"),
         ),
         folded=True,
     ),
@@ -179,7 +183,7 @@ KINDS = {
 
 
 def from_form(kind: SubmissionKind, values: Mapping[str, str], now_s: float) -> tuple[Job | WebApp | None, Wrong]:
-    """What the fields say, or what is wrong with them, all at once."""
+    """Return the submission that the fields describe, or all their problems at once."""
     try:
         return kind.of_form(values, now_s), binding.NOTHING
     except InvalidInput as error:
@@ -191,8 +195,8 @@ def from_form(kind: SubmissionKind, values: Mapping[str, str], now_s: float) -> 
 def from_files(
     kind: SubmissionKind, files: Sequence[tuple[str, str]], now_s: float
 ) -> tuple[list[tuple[str, Job | WebApp]], list[Problem]]:
-    """What files say, each by its name and text; and what is wrong with all of them. Several may be in one text, with
-    lines of `---` between."""
+    """Return the submissions in files, each by name and text, and all their problems. One text may hold several,
+    separated by lines of `---`."""
     made: list[tuple[str, Job | WebApp]] = []
     problems: list[Problem] = []
     texts = [(name, parts) for name, text in files if (parts := binding.parts_of(text))]
@@ -211,13 +215,15 @@ def from_files(
 
 
 def room_for(job: Job, nodes: Sequence[Row]) -> tuple[int, int]:
-    """On how many nodes that take VMs one instance of a job would find its labels, its vCPUs and its memory now, and of
-    how many; each counted alone, without what policies would make room for."""
+    """Return on how many nodes that take VMs one instance of a job would find its labels, vCPUs and memory now, and the
+    number of these nodes. Each node is counted alone, without capacity that policies would free."""
     open_to_it = [row for row in nodes if row["schedulable"] and not row["environment"]]
     fits = 0
     for row in open_to_it:
-        labels = row["name"] not in job.rules.forbid and (not job.rules.pin or row["name"] in job.rules.pin)
-        labels = labels and set(job.needs) <= set(row["labels"] or ())
+        labels = row["name"] not in job.rules.node_anti_affinity and (
+            not job.rules.node_affinity or row["name"] in job.rules.node_affinity
+        )
+        labels = labels and set(job.required_labels) <= set(row["labels"] or ())
         free_mib = row["memory"]["free_mib"] or 0.0
         fits += labels and (row["cores"] or 0) >= job.vcpus and free_mib >= (job.memory_mib if job.stages else 0)
     return fits, len(open_to_it)

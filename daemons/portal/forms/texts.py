@@ -38,8 +38,8 @@ class NotUnderstood(PermanentError):
 
 
 class Texts:
-    """Does calls, functions of modules, in `count` processes, each within `limit_s`; for one event loop. An account has
-    one under way at a time. pool: where else, for who has one; nothing is killed there."""
+    """Runs calls, functions of modules, in `count` processes, each within `limit_s`; for one event loop. An account has
+    one in progress at a time. pool: an existing executor to use instead; nothing is killed there."""
 
     def __init__(self, limit_s: float = LIMIT_S, count: int = COUNT, pool: Executor | None = None) -> None:
         self._limit_s, self._pool = limit_s, pool
@@ -51,7 +51,7 @@ class Texts:
         self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     async def do(self, account: str, call: Callable[..., T], *values: Any) -> T:
-        """What a call returns or raises, for an account. Raises `NotUnderstood`."""
+        """Return the result of a call for an account, or raise its error. Raises `NotUnderstood`."""
         turn = self._turns.setdefault(account, asyncio.Lock())
         async with AsyncExitStack() as held:
             try:
@@ -85,7 +85,7 @@ class _Worker:
         self._pipe: Connection | None = None
 
     def do(self, call: Callable[..., Any], values: tuple[Any, ...], limit_s: float) -> Any:
-        """What the call returns or raises. Raises `NotUnderstood`."""
+        """Return the result of the call, or raise its error. Raises `NotUnderstood`."""
         pipe = self._begun()
         try:
             pipe.send((call, values))
@@ -99,7 +99,7 @@ class _Worker:
         if done:
             return found
         if isinstance(found, MemoryError):
-            self.end()  # who knows what is left of it
+            self.end()  # its state is unknown
             raise NotUnderstood(f"with {MEMORY_BYTES_MAX >> 20} MiB of memory")
         raise found
 
@@ -114,7 +114,7 @@ class _Worker:
         theirs.close()
         if not self._pipe.poll(START_S):
             self.end()
-            raise NotUnderstood(f"since its process did not begin within {START_S:g} s")
+            raise NotUnderstood(f"because its process did not start within {START_S:g} s")
         self._pipe.recv()
         return self._pipe
 
@@ -129,7 +129,7 @@ class _Worker:
 
 
 def _serve(pipe: Connection) -> None:
-    """In the process: do what comes until nobody is there any more."""
+    """Serve calls in the process until the other side is gone."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     os.nice(NICENESS)
     for each in READ_BEFORE:
@@ -145,7 +145,7 @@ def _serve(pipe: Connection) -> None:
 
 
 def _answer(call: Callable[..., Any], values: tuple[Any, ...]) -> bytes:
-    """Whether the call was done, and what it returned or raised."""
+    """Return whether the call succeeded, and its result or error."""
     try:
         return pickle.dumps((True, call(*values)))
     except Exception as error:  # noqa: BLE001 - raised again where somebody waits for it

@@ -26,7 +26,7 @@ class KnownAddresses:
         self._seen: OrderedDict[str, float] = OrderedDict()
 
     def add(self, address: str, now_s: float) -> None:
-        """Somebody logged in asks from there."""
+        """Note an address from which a logged-in user sends requests."""
         near = network_of(address)
         self._seen[near] = now_s
         self._seen.move_to_end(near)
@@ -34,7 +34,7 @@ class KnownAddresses:
             self._seen.popitem(last=False)
 
     def contains(self, address: str, now_s: float) -> bool:
-        """Whether that was within `KNOWN_S`."""
+        """Return whether that was within `KNOWN_S`."""
         seen_s = self._seen.get(network_of(address))
         return seen_s is not None and now_s - seen_s <= KNOWN_S
 
@@ -100,8 +100,8 @@ class Bounds:
 
 
 class AddressLimits:
-    """What addresses hold: connections from the first packet on, and requests, which behind a proxy are all that tells
-    them apart."""
+    """Limits per address: connections from the first packet on, and requests, the only way to distinguish addresses
+    behind a proxy."""
 
     def __init__(self, bounds: Bounds = Bounds()) -> None:  # a frozen value
         self.known = KnownAddresses()
@@ -112,7 +112,8 @@ class AddressLimits:
         self._asking = RateLimit(bounds.requests_per_s, REQUESTS_BURST)
 
     def connect(self, address: str, now_s: float, proxy: bool = False) -> bool:
-        """Whether a connection is taken; `disconnect` must follow. Those of a `proxy` are bounded in all alone."""
+        """Return whether a connection is accepted; `disconnect` must follow. Connections of a `proxy` are bounded in
+        total only."""
         known = self.known.contains(address, now_s)
         good = proxy or self._arrivals.acquire(address, known, now_s)
         good = good and self._connections.acquire(address, known, bounded=not proxy)
@@ -121,11 +122,11 @@ class AddressLimits:
         return good
 
     def disconnect(self, address: str) -> None:
-        """A connection that was taken has ended."""
+        """Note the end of an accepted connection."""
         self._connections.release(address)
 
     def begin_request(self, address: str, now_s: float) -> bool:
-        """Whether a request is answered; `end_request` must follow."""
+        """Return whether a request is answered; `end_request` must follow."""
         known = self.known.contains(address, now_s)
         good = self._asking.acquire(address, known, now_s) and self._requests.acquire(address, known)
         if not good:
@@ -133,5 +134,5 @@ class AddressLimits:
         return good
 
     def end_request(self, address: str) -> None:
-        """A request that was taken has ended."""
+        """Note the end of an accepted request."""
         self._requests.release(address)

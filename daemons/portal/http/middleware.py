@@ -16,7 +16,7 @@ from daemons.portal.http.limits import AddressLimits
 
 BODY_BYTES_MAX = 1 << 20
 FORM_BYTES_MAX = 64 << 10  # of a form that holds no text of a file
-OPEN_BYTES_MAX = 8 << 10  # of whoever need not be logged in
+OPEN_BYTES_MAX = 8 << 10  # for requests without a login
 URL_BYTES_MAX = 8192
 HEADERS_MAX = 64
 HEAD_BYTES_MAX = 16 * 1024
@@ -53,7 +53,7 @@ class Rules:
     proxies_only: bool = False
 
     def trusts(self, address: str) -> bool:
-        """Whether an address is a proxy's; `trusted` holds addresses and networks."""
+        """Return whether an address is a proxy's; `trusted` holds addresses and networks."""
         try:
             parsed = ipaddress.ip_address(address)
         except ValueError:
@@ -61,7 +61,8 @@ class Rules:
         return any(parsed in ipaddress.ip_network(each, strict=False) for each in self.trusted)
 
     def client(self, scope: Scope) -> str:
-        """The address that a request came from: behind trusted proxies the last one that no trusted proxy has."""
+        """Return the address that a request came from: behind trusted proxies the last one that is not a trusted
+        proxy's."""
         address: str = (scope.get("client") or ("", 0))[0]
         if not self.trusts(address):
             return address
@@ -80,8 +81,8 @@ class Rules:
 
 
 def is_foreign(headers: Mapping[str, str], origins: frozenset[str]) -> bool:
-    """Whether a request that changes something comes from another site, as the browser says; one that says nothing is
-    foreign too."""
+    """Return whether a request that changes something comes from another site, according to the browser. Without any
+    sign of origin it counts as foreign."""
     site, origin = headers.get("sec-fetch-site"), headers.get("origin")
     if site is not None and site not in ("same-origin", "none"):
         return True
@@ -95,7 +96,7 @@ class TooLarge(Exception):
     """A body is longer than the `bytes_max` that are read."""
 
     def __init__(self, bytes_max: int) -> None:
-        super().__init__(f"A request for this page may have {bytes_max} bytes.")
+        super().__init__(f"A request for this page may have at most {bytes_max} bytes.")
 
 
 class TooSlow(Exception):
@@ -109,7 +110,7 @@ class HttpMiddleware:
         self._app, self._rules, self._limits = app, rules, limits
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """One request."""
+        """Handle one request."""
         if scope["type"] != "http":
             if scope["type"] == "lifespan":
                 await self._app(scope, receive, send)
@@ -121,7 +122,7 @@ class HttpMiddleware:
             await answer.plain(*refused)
             return
         if not self._limits.begin_request(address, asyncio.get_running_loop().time()):
-            await answer.plain(429, "There are too many requests from your address.", (b"retry-after", b"5"))
+            await answer.plain(429, "Too many requests from your address.", (b"retry-after", b"5"))
             return
         body = _Body(receive)
         state |= {"address": address, "body": body}
@@ -145,27 +146,29 @@ def _refusal(scope: Scope, rules: Rules) -> tuple[int, str] | None:
     ):
         return 431, "There are too many headers."
     if len(headers.getlist("host")) != 1 or headers["host"].lower() not in rules.hosts:
-        return 421, "This host name is not one that the portal answers for (public_url in its configuration)."
+        return 421, "The portal does not serve this host name (see public_url in its configuration)."
     if scope["method"] not in ("GET", "HEAD", "POST"):
-        return 405, "Only GET, HEAD and POST are answered."
+        return 405, "Only GET, HEAD and POST are supported."
     if "content-length" in headers and "transfer-encoding" in headers:
-        return 400, "A request has one length."  # what follows could be a request that somebody hid (RFC 9112 6.3)
+        # what follows could be a smuggled request (RFC 9112 6.3)
+        return 400, "A request must have exactly one length."
     length = headers.get("content-length", "0")
     if not (length.isascii() and length.isdigit()) or int(length[:20]) > BODY_BYTES_MAX:
-        return 413, f"A request may have {BODY_BYTES_MAX} bytes."
+        return 413, f"A request may have at most {BODY_BYTES_MAX} bytes."
     if scope["path"] != _plain_path(scope["path"]):
-        return 400, "The path is not one of the portal."
+        return 400, "The path is invalid."
     trusted = rules.trusts((scope.get("client") or ("", 0))[0])
     if rules.proxies_only and not trusted:
-        return 421, "The portal is reached by its proxy only."
+        return 421, "The portal accepts connections only from its proxy."
     by_https = scope.get("scheme") == "https" and "x-forwarded-proto" not in headers
     if trusted and rules.secure and not by_https and headers.get("x-forwarded-proto") != "https":
-        return 400, "The portal is reached by https only (X-Forwarded-Proto)."
+        return 400, "The portal requires HTTPS (X-Forwarded-Proto)."
     return None
 
 
 def _plain_path(path: str) -> str:
-    """The path without what no page of the portal has: parts "." and "..", empty ones, control characters."""
+    """Return the path without parts that no page of the portal has: parts "." and "..", empty ones, control
+    characters."""
     parts = path.split("/")[1:]
     last = len(parts) - 1
     good = [part for index, part in enumerate(parts) if part not in (".", "..") and (part or index == last)]
@@ -183,7 +186,7 @@ class _Body:
         self._deadline_s: float | None = None
 
     async def receive(self) -> Message:
-        """The next piece. Raises `TooLarge` and `TooSlow`."""
+        """Receive the next piece. Raises `TooLarge` and `TooSlow`."""
         if self._complete:
             return await self._receive()  # that the reader has gone is all that can come
         loop = asyncio.get_running_loop()
@@ -209,7 +212,7 @@ class _Answer:
         self.gave_up = False
 
     async def send(self, message: Message) -> None:
-        """One piece. Raises `TooSlow`."""
+        """Send one piece. Raises `TooSlow`."""
         if message["type"] == "http.response.start":
             headers = MutableHeaders(raw=list(message["headers"]))
             for name, value in HEADERS.items():
@@ -226,7 +229,7 @@ class _Answer:
             raise TooSlow from error
 
     async def plain(self, status: int, text: str, *more: tuple[bytes, bytes]) -> None:
-        """A refusal in words, before anything has looked at the request."""
+        """Send a refusal in words, before anything has processed the request."""
         headers: Sequence[tuple[bytes, bytes]] = [
             (b"content-type", b"text/plain; charset=utf-8"),
             (b"content-length", str(len(text.encode())).encode()),

@@ -93,7 +93,7 @@ class _Listener:
             self._again.cancel()
 
     async def wait_closed(self) -> None:
-        """Nothing: uvicorn waits for the connections itself."""
+        """Do nothing: uvicorn waits for the connections."""
 
     def _listen(self) -> None:
         self._loop.add_reader(self._sock, self._accept)
@@ -142,13 +142,13 @@ class _Listener:
 
 
 class Server(uvicorn.Server):
-    """Leaves signals to whoever runs it; `on_started` is called when it listens."""
+    """Leaves signals to its caller; `on_started` is called when it listens."""
 
     on_started: Callable[[], None] | None = None
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Nothing: see above."""
+        """Do nothing: the caller handles signals."""
         yield
 
     def __init__(self, config: uvicorn.Config, limits: AddressLimits, is_proxy: Callable[[str], bool]) -> None:
@@ -177,7 +177,7 @@ class Server(uvicorn.Server):
 
 
 def listening(address: str, port: int) -> socket.socket:
-    """A socket that listens. Raises PermanentError when the address cannot be had."""
+    """Return a socket that listens. Raises PermanentError when the address is not available."""
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     try:
         return socket.create_server((address, port), family=family, backlog=BACKLOG, reuse_port=False)
@@ -193,8 +193,8 @@ def server(
     request_s: float = REQUEST_S,
     is_proxy: Callable[[str], bool] = lambda _: False,
 ) -> Server:
-    """A server for an application; it logs nothing of its own but what is wrong. `request_s`: for the head of a request
-    to arrive after its first byte may come; `is_proxy`: whether an address is a trusted proxy's."""
+    """Return a server for an application; it logs only errors. `request_s`: time for the head of a request to arrive
+    after its first byte may come; `is_proxy`: whether an address is a trusted proxy's."""
     named: dict[str, Any] = {"ssl_context_factory": lambda *_: tls} if tls is not None else {}
     config = uvicorn.Config(
         app,

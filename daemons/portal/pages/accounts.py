@@ -15,16 +15,16 @@ from daemons.portal.context import account, fields, go, page, portal, problems_o
 from shared.base.errors import InvalidInput
 
 HERE = "/accounts"
-GONE = "That account is not there, or somebody else was faster: look at the list."
-ONLY = "You cannot do that to your own account; another provider can."
+GONE = "The account does not exist, or another provider has changed it. Check the list."
+ONLY = "You cannot do this to your own account. Ask another provider."
 NOT_BY_PAGE = (
-    "The password of another provider is set anew on the portal's machine alone: trimtab-portal account link. "
-    "Whoever could do it here could approve twice."
+    "Reset the password of another provider on the portal's machine: trimtab-portal account link. "
+    "Otherwise one person could approve a plan twice."
 )
 
 
 async def listed(request: Request, status: int = 200, **data: object) -> Response:
-    """The list, with what is to be said about it."""
+    """Show the list, with messages about it."""
     authentication = portal(request).authentication
     found = await authentication.keep(authentication.accounts.all)
     given = {"problems": [], "link": "", "link_of": "", "hours": LINK_S / 3600.0} | data
@@ -35,7 +35,7 @@ async def listed(request: Request, status: int = 200, **data: object) -> Respons
 
 @require(Role.PROVIDER)
 async def show(request: Request) -> Response:
-    """The list."""
+    """Show the list."""
     return await listed(request)
 
 
@@ -116,7 +116,7 @@ async def _change(request: Request, what: str, state: State, before: State) -> R
 
 
 async def _done(request: Request, what: str, change: Callable[[], bool]) -> Response:
-    """Change the account of the address, and say what became of it."""
+    """Change the account of the address, and show the result."""
     name, filled = request.path_params["name"], await fields(request)
     try:
         changed = await portal(request).authentication.keep(change)

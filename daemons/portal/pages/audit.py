@@ -42,7 +42,7 @@ class AuditLine:
 
 @require(Role.PROVIDER)
 async def show(request: Request) -> Response:
-    """What was done, newest first, by account, kind, text and span."""
+    """Show the audit log, newest first, by account, kind, text and span."""
     fields = {name: request.query_params.get(name, "").strip()[:TEXT_LENGTH_MAX] for name in FILTERS}
     fields |= {name: request.query_params.get(name, "").strip() for name in ("from", "to")}
     try:
@@ -67,7 +67,7 @@ async def show(request: Request) -> Response:
 
 
 def _older(lines: Sequence[AuditLine], span: Span, fields: dict[str, str]) -> str:
-    """The query of what does not fit on the page; "" where everything does."""
+    """Return the query for the lines that do not fit on the page; "" if all do."""
     if len(lines) <= ROWS_MAX:
         return ""
     last_s = math.nextafter(lines[ROWS_MAX - 1].at_s, math.inf)  # of one moment some come twice, none is lost

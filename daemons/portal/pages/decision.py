@@ -28,8 +28,8 @@ from shared.protocol.operator_messages import Request as BusRequest
 Row = Mapping[str, Any]
 
 LIST_ROWS = 50
-LISTED_S = 2.0  # so often the list is read anew
-PAST_S = 30.0  # so often a decision is read anew that only the history has
+LISTED_S = 2.0  # the list is read again after this time
+PAST_S = 30.0  # a decision that only the history has is read again after this time
 ROWS_MAX = 300  # of each list of a decision that is shown
 DIGITS_MAX = 18
 URL = "/decision"
@@ -40,7 +40,7 @@ URL = "/decision"
 
 @require(Role.PROVIDER)
 async def show_all(request: Request) -> Response:
-    """The decisions, newest first, with what they promised and what came of it; what waits comes first."""
+    """Show the decisions, newest first, with their predictions and results; a waiting one comes first."""
     before_s = _number(request.query_params.get("before", ""))
     now_s = portal(request).controller_client.now_s()
     waiting, recent, missed, trouble = await _live(request)
@@ -67,8 +67,8 @@ async def show_all(request: Request) -> Response:
 
 
 async def _live(request: Request) -> tuple[Row | None, dict[int, Row], list[Row], str]:
-    """What waits, the last decisions by number, and whose predictions do not hold, as the controller says; and why
-    there is nothing newer."""
+    """Return the waiting decision, the latest decisions by number, and those whose predictions do not hold, from the
+    controller; and why nothing newer is available."""
     live, me = portal(request).live, account(request)
     try:
         plan, history = await live.views(me, "plan", "plan-history")
@@ -124,7 +124,7 @@ def _of_view(row: Row) -> dict[str, Any]:
 
 
 def state_of(row: Row) -> str:
-    """What became of a decision that an operator was asked about: "approved", "rejected", "" for any other."""
+    """Return the fate of a decision that required an operator's approval: "approved", "rejected", "" for any other."""
     if row.get("rejected"):
         return "rejected"
     return "approved" if row.get("approved_at_s") is not None and row.get("asks") else ""
@@ -135,15 +135,15 @@ def state_of(row: Row) -> str:
 
 @require(Role.PROVIDER)
 async def show(request: Request) -> Response:
-    """One decision."""
+    """Show one decision."""
     return await _page(request, [], 200)
 
 
 def _which(request: Request) -> int:
-    """The number in the address."""
+    """Return the number in the address."""
     text = request.path_params["number"]
     if not (text.isascii() and text.isdigit() and len(text) <= DIGITS_MAX and int(text) > 0):
-        raise HTTPException(404, "There is no such decision.")
+        raise HTTPException(404, "This decision does not exist.")
     return int(text)
 
 
@@ -174,7 +174,7 @@ async def _page(request: Request, problems: list[str], status: int, why: str = "
 
 
 async def _found(request: Request, number: int) -> tuple[dict[str, Any], str]:
-    """The decision as the controller says, else as the history has it; and why nobody says anything newer."""
+    """Return the decision from the controller, else from the history; and why nothing newer is available."""
     whole, kept = portal(request), derived(request)
     trouble, gone, moment = "", ("gone", number), (portal(request).controller_client.now_s() // PAST_S,)
     nothing = {"waiting_approval": False, "approvals_needed": 0, "approvals_missing": 0}
@@ -188,7 +188,7 @@ async def _found(request: Request, number: int) -> tuple[dict[str, Any], str]:
         trouble = error.why
     except Refused as error:
         if error.code != "no-such-plan" or whole.reading is None:
-            raise HTTPException(404, f"There is no decision {number}, or it is not kept any more.") from error
+            raise HTTPException(404, f"Decision {number} does not exist, or its record has expired.") from error
     past = await _past(request, number)
     if not trouble:
         kept.put(gone, moment, True)
@@ -196,7 +196,7 @@ async def _found(request: Request, number: int) -> tuple[dict[str, Any], str]:
 
 
 async def _past(request: Request, number: int) -> dict[str, Any]:
-    """A decision as the history has it. Raises 404 where it has none."""
+    """Return a decision from the history. Raises 404 if it has none."""
     moment = (portal(request).controller_client.now_s() // PAST_S,)
 
     def look(history: Reading) -> dict[str, Any] | None:
@@ -205,12 +205,12 @@ async def _past(request: Request, number: int) -> dict[str, Any]:
 
     found = await derived(request).once(("past decision", number), moment, lambda: read(request, look))
     if found is None:
-        raise HTTPException(404, f"There is no decision {number}, or it is not kept any more.")
+        raise HTTPException(404, f"Decision {number} does not exist, or its record has expired.")
     return found
 
 
 def _by_reason(refusals: Sequence[Row]) -> list[tuple[str, list[Row]]]:
-    """What was not done, gathered by why, the most frequent first."""
+    """Group the refused changes by reason, the most frequent first."""
     found: dict[str, list[Row]] = {}
     for row in refusals:
         found.setdefault(row["reason"]["code"], []).append(row)
@@ -233,7 +233,7 @@ async def reject(request: Request) -> Response:
     def made(new: str, number: int, form: Form) -> BusRequest:
         why = form.text("why")[:WHY_LENGTH_MAX]
         if not why:
-            raise InvalidInput(Problem("why", "is empty", "why it is rejected, in a few words"))
+            raise InvalidInput(Problem("why", "is empty", "a reason for the rejection"))
         return RejectPlan(new, number, why)
 
     return await _say(request, made)

@@ -54,7 +54,7 @@ URL = "/environments"
 NEW = "/new-environment"
 EVENTS_MAX = 2_000
 EVENTS_SHOWN = 30
-# What is told of environments; a node or a job may have the name of one, and what happens to that is not its owner's.
+# The events about environments: a node or job may have the same name, and the owner must not see events about those.
 EVENTS = (
     *(code for code in event_codes.EVENTS if code.startswith("environment-")),
     "assurance-kept",
@@ -62,7 +62,7 @@ EVENTS = (
     "coordination-failed",
     "partner-offered",
     "request-policed",
-    "units-claimed-back",
+    "units-reclaimed",
 )
 SIZED = re.compile(r"(\d{1,9}) to (\d{1,9})\b")
 FILE_BYTES_MAX = 1 << 19
@@ -72,7 +72,7 @@ FILE_BYTES_MAX = 1 << 19
 
 
 async def show_all(request: Request) -> Response:
-    """The environments: all for the provider, their own for owners, those that users may submit to."""
+    """Show the environments: all for the provider, their own for owners, those that users may submit to."""
     me = account(request)
     seen = await portal(request).live.view(me, "environments")
     rows = seen.data["environments"]
@@ -81,7 +81,7 @@ async def show_all(request: Request) -> Response:
 
 @require(Role.PROVIDER, Role.OWNER)
 async def show(request: Request) -> Response:
-    """One environment."""
+    """Show one environment."""
     return await _page(request, [], 200)
 
 
@@ -90,7 +90,7 @@ async def _page(request: Request, problems: list[str], status: int) -> Response:
     try:
         seen = await live.view(me, "environment", name)
     except Refused as error:
-        raise HTTPException(404, f"There is no environment {name!r}.") from error
+        raise HTTPException(404, f"Environment {name!r} does not exist.") from error
     row = seen.data["environment"]
     try:
         span = span_of(request.query_params, portal(request).controller_client.now_s(), grain_s=1.0)
@@ -115,7 +115,7 @@ async def _page(request: Request, problems: list[str], status: int) -> Response:
 
 
 async def _assurance(request: Request, name: str) -> tuple[Mapping[str, Any], str] | None:
-    """What was promised and served, and why it is not known; None where nothing is promised or measured."""
+    """Return the promised and the measured service, and why it is unknown; None if nothing is promised or measured."""
     try:
         seen = await portal(request).live.view(account(request), "assurance", name)
     except (Refused, Unreachable):
@@ -125,8 +125,8 @@ async def _assurance(request: Request, name: str) -> tuple[Mapping[str, Any], st
 
 
 async def _events(request: Request, row: Mapping[str, Any], span: Span) -> tuple[EventRow, ...] | None:
-    """What happened to it in the span, newest first; None where nobody knows. What happened to an earlier one of its
-    name may have been somebody else's."""
+    """Return the environment's events in the span, newest first; None if they are unknown. Events of an earlier
+    environment of that name are left out: it may have had another owner."""
     from_s = max(span.from_s, row["created_at_s"] or 0.0)
     if portal(request).reading is None:
         return None
@@ -140,7 +140,7 @@ async def _events(request: Request, row: Mapping[str, Any], span: Span) -> tuple
 
 
 def size_chart(row: Mapping[str, Any], events: Sequence[EventRow], span: Span) -> Chart:
-    """Its units over the span, as decided, against the bounds of its agreement."""
+    """Return a chart of its units over the span, as decided, against the bounds of its agreement."""
     from_s = max(span.from_s, row["created_at_s"] or 0.0)
     sized = [(each.at_s, SIZED.match(each.detail)) for each in reversed(events) if each.what == "environment-sized"]
     known = [(at_s, int(found[1]), int(found[2])) for at_s, found in sized if found is not None]
@@ -148,11 +148,11 @@ def size_chart(row: Mapping[str, Any], events: Sequence[EventRow], span: Span) -
     last = known[-1][2] if known else row["size"]
     times = [from_s, *(at_s for at_s, _, _ in known), max(span.to_s, from_s)]
     sizes = [float(first), *(float(after) for _, _, after in known), float(last)]
-    marks = [Mark("lower bound", float(row["lower"]))]
+    marks = [Mark("guaranteed", float(row["lower"]))]
     if row["upper"] is not None:
-        marks.append(Mark("upper bound", float(row["upper"])))
+        marks.append(Mark("maximum", float(row["upper"])))
     series = (Series("units", times, sizes, style=Style.STEP),)
-    return Chart("sizes", "Units that it is to have", "units", series=series, marks=tuple(marks), y_min=0.0)
+    return Chart("sizes", "Target units", "units", series=series, marks=tuple(marks), y_min=0.0)
 
 
 # --- creating -------------------------------------------------------------------------------------------------------
@@ -160,7 +160,7 @@ def size_chart(row: Mapping[str, Any], events: Sequence[EventRow], span: Span) -
 
 @require(Role.PROVIDER, Role.OWNER)
 async def new(request: Request) -> Response:
-    """The form for an agreement."""
+    """Show the form for an agreement."""
     return _form(request, {}, "", 200)
 
 
@@ -194,7 +194,7 @@ def _form(
 
 
 def _offered(row: Mapping[str, Any]) -> list[tuple[int, Any, Any]]:
-    """Rows of an offer: number of the share, units offered, units asked for."""
+    """Return the rows of an offer: number of the share, units offered, units requested."""
     pairs = zip(row["offered"], row["asked"], strict=False)
     return [(number, offered, asked) for number, (offered, asked) in enumerate(pairs, 1)]
 
@@ -221,7 +221,7 @@ async def create(request: Request) -> Response:
 
 
 def _assure(filled: Form) -> float:
-    """The part of the demand that is to be served, 0: not asked. What is no number is none."""
+    """Return the requested service probability, 0: not requested. An invalid number counts as 0."""
     try:
         return min(max(filled.number("assure", 0.0) or 0.0, 0.0), 1.0)
     except InvalidValue:
@@ -234,18 +234,18 @@ async def _check(request: Request, given: dict[str, str], text: str, asked: Chec
     except Refused as error:
         return _form(request, given, text, status_of(error), problems=[error.detail or error.code])
     except Unreachable as error:
-        return _form(request, given, text, 503, problems=[f"Nobody answers: {error.why}."])
+        return _form(request, given, text, 503, problems=[f"Controller unreachable: {error.why}."])
     return _form(request, given, text, 200, verdict=verdict)
 
 
 async def _uploaded(request: Request) -> str:
-    """The text of a file that was sent, "" where there is none."""
+    """Return the text of an uploaded file, "" if there is none."""
     file = (await form(request)).get("file")
     if file is None or isinstance(file, str):
         return ""
     content = await file.read(FILE_BYTES_MAX + 1)
     if len(content) > FILE_BYTES_MAX:
-        raise HTTPException(400, f"A file may have {FILE_BYTES_MAX} bytes.")
+        raise HTTPException(400, f"The file is too large: at most {FILE_BYTES_MAX} bytes.")
     return content.decode(errors="replace")
 
 
@@ -253,7 +253,7 @@ async def _uploaded(request: Request) -> str:
 
 
 async def _step(request: Request, made: Any) -> Response:
-    """One step of its life: `made(id, name, form)` is the request."""
+    """Carry out one step of the environment's life cycle: `made(id, name, form)` is the request."""
     name, new_id = request.path_params["name"], portal(request).controller_client.new_id()
 
     async def again(problems: list[str], status: int) -> Response:
@@ -319,7 +319,7 @@ async def reserve(request: Request) -> Response:
 
     def made(id: str, name: str, _: Form) -> BusRequest:
         if agreement.name != name:
-            raise InvalidInput(Problem("name", f"is {agreement.name!r}", f"{name}, whose reservation this is"))
+            raise InvalidInput(Problem("name", f"is {agreement.name!r}", f"{name}, the name of this environment"))
         return ReserveEnvironment(id, name, agreement.assurance)
 
     return await _step(request, made)

@@ -50,7 +50,8 @@ def _drawn(request: Request, chart: Chart) -> Markup | None:
 
 
 def arrivals_chart(window: Row) -> Chart:
-    """Jobs that a window expects in each slot of its period, with their band, and those that came."""
+    """Return a chart of the jobs that a window expects in each slot of its period, with their band, and of those that
+    arrived."""
     slots = window["arrivals"]["slots"]
     times = [slot["from_at_s"] for slot in slots]
     series = (
@@ -58,7 +59,7 @@ def arrivals_chart(window: Row) -> Chart:
             "95 % band", times, [slot["high"] for slot in slots], style=Style.BAND, edge=[slot["low"] for slot in slots]
         ),
         Series("expected", times, [slot["expected"] for slot in slots]),
-        Series("came", times, [slot["came"] for slot in slots], style=Style.POINTS),
+        Series("arrived", times, [slot["came"] for slot in slots], style=Style.POINTS),
     )
     return Chart(
         "arrivals", f"Jobs of window {window['name']}", "jobs per slot", series=series if slots else (), y_min=0.0
@@ -66,16 +67,16 @@ def arrivals_chart(window: Row) -> Chart:
 
 
 def left_chart(slots: list[Row]) -> Chart:
-    """Units that the promises need in each slot, of those that there are, and what they leave."""
+    """Return a chart of the units that the promises need in each slot, the units of the pool, and the rest."""
     places = [float(slot["slot"]) for slot in slots]
     series = (
         Series("units of the pool", places, [slot["units"] for slot in slots], style=Style.STEP),
-        Series("needed by promises", places, [slot["needed"] for slot in slots], style=Style.AREA),
+        Series("needed for reservations", places, [slot["needed"] for slot in slots], style=Style.AREA),
         Series("left for best effort", places, [slot["best_effort"] for slot in slots], style=Style.STEP),
     )
     return Chart(
         "left",
-        "Promises and what they leave",
+        "Reserved and free units",
         "units",
         series=series if slots else (),
         x=X.NUMBER,

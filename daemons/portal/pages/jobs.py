@@ -21,18 +21,19 @@ from daemons.portal.present.workloads import (
     end_words,
     gain_of,
     goal_words,
-    hands_off_words,
     job_troubles,
     job_url,
+    phase_text,
+    reconciliation_paused_words,
     waits,
 )
 from shared.base.errors import InvalidInput, StoreUnavailable
-from shared.protocol.operator_messages import CancelJob, ForgetVm, HoldJob
+from shared.protocol.operator_messages import CancelJob, HoldJob, ReleaseVm
 from shared.protocol.operator_messages import Request as BusRequest
 from shared.values.jobs import JobPhase
 
 NOT_OVER, ALL = "not-over", "all"
-PHASES = ((NOT_OVER, "not over yet"), (ALL, "all"), *((phase.value, phase.value) for phase in JobPhase))
+PHASES = ((NOT_OVER, "not ended"), (ALL, "all"), *((phase.value, phase_text(phase.value)) for phase in JobPhase))
 ORDER = {phase.value: place for place, phase in enumerate(JobPhase)}
 FILTERS = {"q": "", "phase": NOT_OVER, "environment": "", "user": ""}
 INSTANCES_SHOWN = 200
@@ -49,12 +50,12 @@ COLUMNS = (
     Column("end", "End", end_s),
     Column("utility", "Utility", lambda row: row["utility"], number=True),
     Column("instances", "VMs", lambda row: row["instances"], number=True),
-    Column("", "Why it waits, or what is wrong"),
+    Column("", "Status"),
 )
 
 
 async def show_all(request: Request) -> Response:
-    """The jobs that the account may see, looked through, sorted and a page at a time."""
+    """Show the jobs that the account may see, filtered, sorted and one page at a time."""
     me, kept = account(request), derived(request)
     parts = await _looked_through(request, request.query_params.get("phase", NOT_OVER))
     seen, rows = parts[0], [row for each in parts for row in each.data["jobs"]]
@@ -104,7 +105,7 @@ def _fits(row: dict[str, Any], listing: Listing) -> bool:
 
 
 async def show(request: Request) -> Response:
-    """All that is known of a job."""
+    """Show all that is known of a job."""
     return await _one(request)
 
 
@@ -128,7 +129,9 @@ async def _one(request: Request, problems: list[str] | None = None, status: int 
         gain=gain,
         waits=waits(row),
         troubles=job_troubles(row),
-        hands_off=hands_off_words(row["hands_off"]) if row["hands_off"] else "",
+        reconciliation_paused=reconciliation_paused_words(row["reconciliation_paused"])
+        if row["reconciliation_paused"]
+        else "",
         over=row["phase"] in OVER,
         instances=row["instance_list"][:INSTANCES_SHOWN],
         story=story,
@@ -138,25 +141,27 @@ async def _one(request: Request, problems: list[str] | None = None, status: int 
 
 
 async def _timeline(request: Request, row: dict[str, Any]) -> tuple[list[TimelineEntry], str]:
-    """What happened to a job, or why that cannot be told. Details are the provider's: they may name others."""
+    """Return the timeline of a job, or why it is unavailable. Details are for the provider only: they may name
+    others."""
     whole, now_s, in_detail = portal(request), portal(request).controller_client.now_s(), account(request).is_provider
     if whole.reading is None:
-        return [], "This portal has no history."
+        return [], "No history is configured (history.url)."
     key, mark = ("timeline", row["name"], in_detail), (row["order"], row["phase"], now_s // TIMELINE_S)
     try:
-        told = derived(request).once(
+        story = derived(request).once(
             key, mark, lambda: whole.threads.do(timeline_of, whole.reading, row, now_s, in_detail)
         )
-        return await told, ""
+        return await story, ""
     except (StoreUnavailable, InvalidInput) as error:
-        return [], f"The history does not answer: {error}"
+        return [], f"The history is unavailable: {error}"
 
 
 # --- what may be done -----------------------------------------------------------------------------------------------
 
 
 def _deed(make: Callable[[str, str], BusRequest], typed: bool = False) -> Callable[[Request], Any]:
-    """A handler that asks for something of a job; `typed`: only when the job's name was typed in words."""
+    """Return a handler that sends a request about a job; `typed`: only when the job's name was typed as
+    confirmation."""
 
     async def run(request: Request) -> Response:
         name = request.path_params["job"]
@@ -177,7 +182,7 @@ def _deed(make: Callable[[str, str], BusRequest], typed: bool = False) -> Callab
 cancel = _deed(CancelJob, typed=True)
 hold = require(Role.PROVIDER, Role.OWNER)(_deed(lambda request, job: HoldJob(request, job, True)))
 resume = require(Role.PROVIDER, Role.OWNER)(_deed(lambda request, job: HoldJob(request, job, False)))
-forget = require(Role.PROVIDER)(_deed(ForgetVm, typed=True))
+forget = require(Role.PROVIDER)(_deed(ReleaseVm, typed=True))
 
 ROUTES = [
     Route("/workloads", show_all, methods=["GET"]),

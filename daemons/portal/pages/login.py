@@ -36,12 +36,12 @@ from shared.base.errors import InvalidInput, InvalidValue, Problem, StoreUnavail
 from shared.values.scalars import check_name
 
 LATELY_S = 30 * 86_400.0
-WRONG = "The name, the password or the code is wrong, or the account is not approved yet."
+WRONG = "Name, password or code is wrong, or the account is not approved yet."
 
 
 def with_form(request: Request, template: str, status: int = 200, /, **data: object) -> Response:
-    """A page with a form for somebody who is not logged in: the form and a cookie belong together. Whoever is logged in
-    is given the form of the session, by which it is judged."""
+    """Return a page with a form for somebody who is not logged in: the form and a cookie belong together. A logged-in
+    user gets the form of the session, which is checked against it."""
     if session(request) is not None:
         return page(request, template, status, **data)
     cookie = request.cookies.get(FORM_COOKIE) or secrets.token_urlsafe(32)
@@ -52,7 +52,7 @@ def with_form(request: Request, template: str, status: int = 200, /, **data: obj
 
 @for_everybody
 async def show(request: Request) -> Response:
-    """The login; somebody whom a trusted proxy names is in at once."""
+    """Show the login; a user whom a trusted proxy names is logged in at once."""
     to = inside(request.query_params.get("to", "/"))
     if session(request) is not None:
         return RedirectResponse(to, 303)
@@ -75,7 +75,7 @@ async def log_in(request: Request) -> Response:
         return with_form(request, "login.html", 503, to=to, problem=str(busy))
     if isinstance(found, Wait):
         seconds = math.ceil(found.seconds)
-        text = f"Too many passwords were wrong. Try again in {seconds} s."
+        text = f"Too many wrong passwords. Try again in {seconds} s."
         answer = with_form(request, "login.html", 429, to=to, problem=text)
         answer.headers["retry-after"] = str(seconds)
         return answer
@@ -94,12 +94,12 @@ async def log_out(request: Request) -> Response:
 
 
 async def own(request: Request) -> Response:
-    """One's own account."""
+    """Show an account its own page."""
     return await _account(request)
 
 
 async def _account(request: Request, status: int = 200, problems: list[str] | None = None) -> Response:
-    """The account, where it is logged in, and what was done with it lately."""
+    """Show the account, its sessions, and its recent activity."""
     authentication, me, now_s, here = (
         portal(request).authentication,
         account(request),
@@ -130,14 +130,14 @@ async def end_sessions(request: Request) -> Response:
         ids = [each.id for each in found if here is None or each.id != here.id]
     ended = await authentication.keep(lambda: authentication.sessions.end(me.name, ids))
     if not ended:
-        return await _account(request, 409, ["That session has ended already."])
+        return await _account(request, 409, ["This session has already ended."])
     await authentication.note(request, me.sender, "session-end", subject=me.sender, detail=f"{ended}")
     return go("/account", "done")
 
 
 @while_read_only
 async def change_password(request: Request) -> Response:
-    """A new password, for whoever knows the old one; every other session of the account ends."""
+    """Set a new password, given the old one; every other session of the account ends."""
     authentication, filled, me, old = (
         portal(request).authentication,
         await fields(request),
@@ -148,12 +148,12 @@ async def change_password(request: Request) -> Response:
     try:
         check(new, me.name)
         if new != filled.fields.get("again", ""):
-            raise InvalidInput(Problem("password", "was not repeated as it was"))
+            raise InvalidInput(Problem("password", "does not match its repetition", "the same password twice"))
     except InvalidInput as error:
         return await _account(request, 422, problems_of(error))
     found = await authentication.check(request, me.name, filled.fields.get("old", ""))
     if isinstance(found, Wait):
-        text = f"Too many passwords were wrong. Try again in {math.ceil(found.seconds)} s."
+        text = f"Too many wrong passwords. Try again in {math.ceil(found.seconds)} s."
         return await _account(request, 429, [text])
     if found is None:
         return await _account(request, 422, ["The old password is wrong."])
@@ -169,7 +169,7 @@ async def change_password(request: Request) -> Response:
 
 @for_everybody
 async def show_asking(request: Request) -> Response:
-    """The form with which an account is asked for."""
+    """Show the form for requesting an account."""
     return with_form(request, "ask_account.html", given={})
 
 
@@ -183,11 +183,11 @@ async def ask_account(request: Request) -> Response:
     given = {each: filled.text(each)[:500] for each in ("name", "role", "contact", "why")}
     try:
         if authentication.asking.wait_s(where, now_s) > 0.0:
-            raise InvalidInput(Problem("account", "too many were asked for from your address", "to be tried later"))
+            raise InvalidInput(Problem("account", "too many requests from your address", "a later attempt"))
         check_name("name", name)
         check(password, name)
         if password != filled.fields.get("again", ""):
-            raise InvalidInput(Problem("password", "was not repeated as it was"))
+            raise InvalidInput(Problem("password", "does not match its repetition", "the same password twice"))
         role = Role.OWNER if filled.text("role") == Role.OWNER.value else Role.USER
         authentication.asking.wrong(where, now_s)
         made = await authentication.hasher.make(password, where)
@@ -195,7 +195,7 @@ async def ask_account(request: Request) -> Response:
         await authentication.keep(
             lambda: account_of(name, role, made, State.ASKED, now_s, filled.text("contact"), filled.text("why"), where)
         )
-    except NameTaken:  # not told: it would say which names there are
+    except NameTaken:  # same page as for a free name: it must not reveal which names exist
         await authentication.note(request, "", "account-ask", subject=name, done=False, detail="the name is taken")
         return page(request, "asked.html", name=name)
     except (InvalidInput, InvalidValue) as error:
@@ -209,7 +209,7 @@ async def ask_account(request: Request) -> Response:
 
 @for_everybody
 async def show_link(request: Request) -> Response:
-    """The form behind a one-time link."""
+    """Show the form behind a one-time link."""
     authentication, word, now_s = (
         portal(request).authentication,
         request.path_params["word"],
@@ -235,7 +235,7 @@ async def use_link(request: Request) -> Response:
     try:
         check(new, found.name)
         if new != filled.fields.get("again", ""):
-            raise InvalidInput(Problem("password", "was not repeated as it was"))
+            raise InvalidInput(Problem("password", "does not match its repetition", "the same password twice"))
     except InvalidInput as error:
         return with_form(request, "link.html", 422, found=found, problems=problems_of(error))
     made = await authentication.hasher.make(new, known=True)  # the link says who it is

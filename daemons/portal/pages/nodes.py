@@ -33,15 +33,15 @@ COLUMNS = (
     Column("state", "State", lambda row: ORDER.get(state_of(row), 0)),
     Column("environment", "Environment", lambda row: row["environment"] or None),
     Column("cpu", "CPU used", cpu_frac),
-    Column("memory", "Memory held", memory_frac),
+    Column("memory", "Memory allocated", memory_frac),
     Column("iowait", "I/O wait", lambda row: row["iowait_frac"]),
-    Column("vms", "VMs", lambda row: row["vms"], number=True),
-    Column("others", "Others", lambda row: row["unmanaged_vms"], number=True),
-    Column("actions", "Actions", lambda row: row["actions"], number=True),
+    Column("vms", "Managed VMs", lambda row: row["vms"], number=True),
+    Column("others", "Unmanaged VMs", lambda row: row["unmanaged_vms"], number=True),
+    Column("actions", "In progress", lambda row: row["actions"], number=True),
     Column("report", "Report", lambda row: row["report_age_s"]),
 )
 FILTERS = {"q": "", "state": "", "environment": ""}
-USE_S = 30.0  # so often what was stored of a node is read anew
+USE_S = 30.0  # the stored use of a node is read again after this time
 
 
 # --- the list -------------------------------------------------------------------------------------------------------
@@ -49,7 +49,7 @@ USE_S = 30.0  # so often what was stored of a node is read anew
 
 @require(Role.PROVIDER)
 async def show_all(request: Request) -> Response:
-    """The nodes, looked through, sorted and a page at a time."""
+    """Show the nodes, filtered, sorted and one page at a time."""
     return await _list(request)
 
 
@@ -104,7 +104,7 @@ async def add(request: Request) -> Response:
 
 @require(Role.PROVIDER)
 async def show(request: Request) -> Response:
-    """All that is known of a node."""
+    """Show all that is known of a node."""
     return await _one(request)
 
 
@@ -136,16 +136,16 @@ async def _one(request: Request, problems: list[str] | None = None, status: int 
 
 
 def hours_of(request: Request) -> int:
-    """How far back the charts go, by the query of the address."""
+    """Return how many hours the charts go back, from the query of the address."""
     said = request.query_params.get("hours", "")
     return next((hours for hours in HOURS if str(hours) == said), HOURS[0])
 
 
 async def _use(request: Request, name: str, hours: int) -> tuple[Use | None, str]:
-    """What the history has of a node, or why it cannot be shown."""
+    """Return the use of a node from the history, or why it cannot be shown."""
     whole = portal(request)
     if whole.reading is None:
-        return None, "This portal has no history, so there is no chart."
+        return None, "No chart: no history is configured (history.url)."
     now_s = whole.controller_client.now_s()
 
     def look(history: Reading) -> Use:
@@ -155,12 +155,12 @@ async def _use(request: Request, name: str, hours: int) -> tuple[Use | None, str
         key = ("use of node", name, hours)
         return await derived(request).once(key, (now_s // USE_S,), lambda: read(request, look)), ""
     except StoreUnavailable as error:
-        return None, f"The history does not answer: {error}"
+        return None, f"The history is unavailable: {error}"
 
 
 @require(Role.PROVIDER)
 async def picture(request: Request) -> Response:
-    """The use of a node as a drawing, in one of its looks."""
+    """Draw the use of a node, in one of its looks."""
     name, look = request.path_params["node"], request.path_params["look"]
     if look not in LOOKS or not can_draw():
         raise HTTPException(404)
@@ -182,7 +182,8 @@ async def picture(request: Request) -> Response:
 
 
 def _deed(make: Callable[[str, str], BusRequest], typed: bool = False, done_url: str = "") -> Any:
-    """A handler that asks for something of a node; `typed`: only when the node's name was typed in words."""
+    """Return a handler that sends a request about a node; `typed`: only when the node's name was typed as
+    confirmation."""
 
     @require(Role.PROVIDER)
     async def run(request: Request) -> Response:

@@ -22,7 +22,7 @@ URL = "/notifications"
 
 @require(Role.PROVIDER)
 async def show(request: Request) -> Response:
-    """The channels, and the notifications of a state or of all."""
+    """Show the channels, and the notifications of a state or all of them."""
     return await _page(request, [], 200)
 
 
@@ -47,7 +47,8 @@ async def _page(request: Request, problems: list[str], status: int) -> Response:
 
 
 async def _known(request: Request, state: str) -> tuple[dict[str, Any], float | None, str]:
-    """What the controller says; while nobody answers what the history has, without channels; and why."""
+    """Return the notifications from the controller; while it does not answer those in the history, without channels;
+    and why."""
     try:
         seen = await portal(request).live.view(account(request), "notifications", state)
     except (Refused, Unreachable) as error:

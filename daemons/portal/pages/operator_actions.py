@@ -42,22 +42,25 @@ def _of_vm(vm: str) -> str:
 
 
 KINDS = {
-    MIGRATE: OperatorAction("Move the VM", "It runs on while it moves, and keeps its CPU.", MoveVm, _of_vm),
+    MIGRATE: OperatorAction(
+        "Migrate the VM", "A live migration: the VM keeps running and keeps its allotted CPU.", MoveVm, _of_vm
+    ),
     "suspend": OperatorAction(
         "Suspend the job",
-        "Its VMs are saved to disk and stay there until somebody resumes it.",
+        "Saves its VMs to disk until the job is resumed.",
         lambda request, job, _: HoldJob(request, job, True),
         job_url,
     ),
     "resume": OperatorAction(
         "Resume the job",
-        "It may run again, as soon as there is room.",
+        "The job runs again when there is enough free capacity.",
         lambda request, job, _: HoldJob(request, job, False),
         job_url,
     ),
     "drain": OperatorAction(
         "Drain the node",
-        "It is emptied and stays out of service, up and awake, until it is undrained.",
+        "Migrates its VMs to other nodes or saves them to disk. "
+        "The node stays on and out of service until it is undrained.",
         lambda request, node, _: DrainNode(request, node, True),
         node_url,
     ),
@@ -66,7 +69,7 @@ KINDS = {
 
 @require(Role.PROVIDER)
 async def show(request: Request) -> Response:
-    """The form: what, and where to."""
+    """Show the form: the action, and its target."""
     said = {name: request.query_params.get(name, "")[:TEXT_MAX] for name in ("kind", "subject", "node")}
     return await _form(request, said)
 
@@ -74,7 +77,7 @@ async def show(request: Request) -> Response:
 @while_read_only
 @require(Role.PROVIDER)
 async def assess(request: Request) -> Response:
-    """What the policies think of it; nothing is changed."""
+    """Show the policies' assessment; nothing is changed."""
     said = _said(await fields(request))
     asked = Assess(portal(request).controller_client.new_id(), said["kind"], said["subject"], said["node"])
     try:
@@ -82,7 +85,7 @@ async def assess(request: Request) -> Response:
     except Refused as error:
         return await _form(request, said, [error.detail or error.code], status_of(error))
     except Unreachable as error:
-        return await _form(request, said, [f"Nobody answers: {error.why}."], 503)
+        return await _form(request, said, [f"Controller unreachable: {error.why}."], 503)
     return await _form(request, said, found=found)
 
 
@@ -94,7 +97,7 @@ async def do(request: Request) -> Response:
 
     def asked(_: Form) -> BusRequest:
         if said["kind"] == MIGRATE and not said["node"]:
-            raise InvalidValue("node", "", "the node to which it moves")
+            raise InvalidValue("node", "", "the target node")
         return kind.make(portal(request).controller_client.new_id(), said["subject"], said["node"])
 
     async def again(problems: list[str], status: int) -> Response:
@@ -138,7 +141,7 @@ async def _form(
 
 
 async def _targets(request: Request, vm: str) -> list[tuple[str, str]]:
-    """The nodes to which a VM may move: others that take VMs, of the environment of its job where that is known."""
+    """Return the nodes to which a VM may move: others that take VMs, of the environment of its job if that is known."""
     me, live = account(request), portal(request).live
     rows = by_name((await live.view(me, "nodes")).data["nodes"])
     try:
@@ -161,20 +164,22 @@ def _target(row: Mapping[str, Any]) -> str:
 
 
 def verdict(found: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
-    """What the policies think, in sentences, each with the kind of its badge."""
+    """Return the policies' assessment, in sentences, each with the kind of its badge."""
     said: list[tuple[str, str]] = []
     if found["refused"]:
-        said.append(("alarm", f"It would be refused: {found['refused']['detail'] or found['refused']['code']}"))
+        said.append(
+            ("alarm", f"The controller would refuse it: {found['refused']['detail'] or found['refused']['code']}")
+        )
     if found["skipped"]:
-        said.append(("busy", f"The policy cannot say: {found['skipped']}"))
+        said.append(("busy", f"No prediction: {found['skipped']}"))
         return tuple(said)
     if found["undone"] is True:
         said.append(("busy", f"The policy {found['policy']} would undo it at the next decision."))
     elif found["undone"] is False:
-        said.append(("good", f"The policy {found['policy']} would leave it so at the next decision."))
+        said.append(("good", f"The policy {found['policy']} would keep it at the next decision."))
     worse = sum(_change(row) < 0.0 for row in found["utilities"])
     better = sum(_change(row) > 0.0 for row in found["utilities"])
-    said.append(("alarm" if worse else "good", f"{worse} workloads would be worse off, {better} better."))
+    said.append(("alarm" if worse else "good", f"{worse} workloads would have lower utility, {better} higher."))
     return tuple(said)
 
 

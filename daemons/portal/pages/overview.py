@@ -58,7 +58,7 @@ class Cycle:
 
 
 async def show(request: Request) -> Response:
-    """The whole cluster, or what is one's own."""
+    """Show the whole cluster, or the account's own part."""
     me = account(request)
     if me.is_provider:
         return await _of_provider(request)
@@ -114,24 +114,24 @@ def _worst(jobs: CachedView, apps: CachedView) -> list[Any]:
 
 
 def _report_age_s(rows: Sequence[dict[str, Any]]) -> float | None:
-    """How old the oldest report is of the nodes that are up."""
+    """Return the age of the oldest report among the nodes that are up."""
     return max((row["report_age_s"] or 0.0 for row in rows if row["condition"] == "up"), default=None)
 
 
 def alarm_of(row: dict[str, Any]) -> Alarm:
-    """An alarm of the view `status` with what it means."""
+    """Return an alarm of the view `status` with its meaning."""
     what, subject = row["what"], row["subject"]
     return Alarm(what, subject, row["since_s"], row["detail"], ADVICE.get(what, NONE), page_of(what, subject))
 
 
 def cycle_of(status: dict[str, Any], plan: dict[str, Any]) -> Cycle:
-    """When decisions are taken."""
+    """Return the times of the last and the next decision."""
     decision = plan["decision"] or {"number": None, "decided_at_s": None}
     return Cycle(decision["number"], decision["decided_at_s"], status["next_decision_at_s"])
 
 
 def today(costs: dict[str, Any]) -> list[Today]:
-    """The last day of which costs are kept, in each currency."""
+    """Return the last day with recorded costs, in each currency."""
     days = costs["days"]
     names = ("day", "kwh", "cost", "static_kwh", "static_cost", "saved_frac", "currency")
     return [Today(*(row[name] for name in names)) for row in days if row["day"] == days[0]["day"]]

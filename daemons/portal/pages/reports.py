@@ -30,7 +30,8 @@ CHOICES = (("24h", "Last day"), ("7d", "Last 7 days"), ("30d", "Last 30 days"))
 
 
 async def _report(request: Request, span: Span, zone: str) -> Report:
-    """The report on a span, made once for all who ask for it. Raises `TooBusy`, and what `cluster_report` does."""
+    """Return the report on a span, made once for all who request it. Raises `TooBusy`, and the errors of
+    `cluster_report`."""
     state = request.app.state
     if not hasattr(state, "reports"):
         state.reports = Memo(KEPT_MAX)
@@ -40,7 +41,7 @@ async def _report(request: Request, span: Span, zone: str) -> Report:
 
 
 def _wanted(request: Request) -> tuple[Span, str]:
-    """What the address asks for. Raises `InvalidInput` and `InvalidValue`."""
+    """Return the span and time zone in the address. Raises `InvalidInput` and `InvalidValue`."""
     zone = request.query_params.get("zone", "").strip() or "UTC"
     now_s = portal(request).controller_client.now_s()
     span = span_of(request.query_params, now_s)
@@ -52,7 +53,7 @@ def _wanted(request: Request) -> tuple[Span, str]:
 
 @require(Role.PROVIDER)
 async def show(request: Request) -> Response:
-    """The report on a span as a page; the last seven days unless another is asked for."""
+    """Show the report on a span as a page; the last seven days by default."""
     fields: dict[str, Any] = {"choices": CHOICES, "zone": request.query_params.get("zone", "UTC")}
     fields |= {name: request.query_params.get(name, "") for name in ("from", "to")}
     try:
@@ -68,7 +69,8 @@ async def show(request: Request) -> Response:
 
 
 def _body(request: Request, report: Report, key: str) -> Markup:
-    """The report's markup, made once. Its pictures are had ready each time: those that others want push them out."""
+    """Return the report's markup, made once. Its pictures are cached again each time, since pictures for others
+    displace them."""
     pictures, kept = portal(request).pictures, derived(request)
     found: Markup | None = kept.find(key, (report,))
     if found is None:
@@ -81,7 +83,7 @@ def _body(request: Request, report: Report, key: str) -> Markup:
 
 @require(Role.PROVIDER)
 async def download(request: Request) -> Response:
-    """The same as one file that needs no other, as `trimtab report --html` writes it."""
+    """Return the same as one self-contained file, as `trimtab report --html` writes it."""
     try:
         span, zone = _wanted(request)
     except (InvalidInput, InvalidValue) as error:
@@ -96,32 +98,32 @@ async def download(request: Request) -> Response:
 
 
 def shown(pictures: Pictures, chart: Chart) -> Markup:
-    """The markup of a chart on a page: its picture, or its values where nothing can be drawn."""
+    """Return the markup of a chart on a page: its picture, or its values if nothing can be drawn."""
     picture = pictures.keep(chart)
     return figure_html(chart, None) if picture is None else picture.markup
 
 
 def figure(request: Request, chart: Chart) -> Markup:
-    """A chart on a page with its values as a table below it."""
+    """Return a chart on a page with its values as a table below it."""
     picture = portal(request).pictures.keep(chart)
     return figure_html(chart, None if picture is None else lambda _: picture.markup)
 
 
 async def picture(request: Request) -> Response:
-    """A chart that a page has shown of late, in one of its looks."""
+    """Return a chart that a page has shown recently, in one of its looks."""
     id, look = request.path_params["id"], request.path_params["look"]
     try:
         drawn = await portal(request).pictures.svg(id, look)
     except TooBusy as error:
         return busy(error)
     if drawn is None:
-        raise HTTPException(404, "That picture is no longer kept: load the page again.")
+        raise HTTPException(404, "This picture has expired. Reload the page.")
     return Response(drawn, headers={"cache-control": PICTURE_CACHE}, media_type="image/svg+xml")
 
 
 def busy(error: TooBusy) -> Response:
-    """What whoever asks for a drawing or a report is told when too many wait."""
-    return Response(f"{error}: try again in a moment.", 503, {"retry-after": "5"}, "text/plain")
+    """Return the answer for a drawing or a report when too many are waiting."""
+    return Response(f"{error}. Try again in a few seconds.", 503, {"retry-after": "5"}, "text/plain")
 
 
 ROUTES = [

@@ -40,23 +40,23 @@ def _page(request: Request, status: int = 200, problem: str = "", secret: str = 
 
 @before_second_factor
 async def show(request: Request) -> Response:
-    """Whether there is one, and the form that makes one."""
+    """Show whether there is a second factor, and the form that creates one."""
     return _page(request)
 
 
 @before_second_factor
 @while_read_only
 async def begin(request: Request) -> Response:
-    """Make a secret and show it, for whoever knows the password, and has a code where there is a secret already."""
+    """Create a secret and show it, given the password, and a code if there is a secret already."""
     authentication, me, filled = portal(request).authentication, account(request), await fields(request)
     try:
         found = await authentication.check(request, me.name, filled.fields.get("password", ""), filled.text("code"))
     except TooBusy as busy:
         return _page(request, 503, str(busy))
     if isinstance(found, Wait):
-        return _page(request, 429, f"Too many passwords were wrong. Try again in {math.ceil(found.seconds)} s.")
+        return _page(request, 429, f"Too many wrong passwords. Try again in {math.ceil(found.seconds)} s.")
     if found is None:
-        return _page(request, 422, "The password or the code is wrong. A code can be used once.")
+        return _page(request, 422, "Password or code is wrong. Each code works once.")
     secret = await authentication.keep(lambda: authentication.accounts.begin_factor(me.name))
     return _page(request, secret=secret)
 
@@ -69,7 +69,7 @@ async def confirm(request: Request) -> Response:
     authentication, code, now_s = whole.authentication, filled.text("code"), whole.controller_client.now_s()
     if not await authentication.keep(lambda: authentication.accounts.confirm_factor(me.name, code, now_s)):
         return _page(
-            request, 422, "That is not the code of this moment: give the next one, or begin anew.", confirm=True
+            request, 422, "The code is wrong or has expired. Enter the next code, or start again.", confirm=True
         )
     authentication.sessions.forget(me.name)
     await authentication.note(request, me.sender, "second-factor-set", subject=me.sender)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from daemons.portal.context import Portal
 
 HEARTBEAT_S = 15.0
-LINE_S = 600.0  # then the browser connects again, and is asked again who it is
+LINE_S = 600.0  # then the browser connects again, and its session is checked again
 RETRY_MS = 2_000
 OF_ACCOUNT_MAX = 50  # lines of one account: it keeps nobody else from listening
 
@@ -31,7 +31,7 @@ async def live(request: Request) -> Response:
     me, whole = account(request), portal(request)
     wanted = [name for name in request.query_params.get("views", "").split(",") if may_watch(me, name)]
     if not wanted:
-        return page(request, "refused.html", 404, title="There is nothing to watch", detail="")
+        return page(request, "refused.html", 404, title="No such live updates", detail="")
     if whole.readers >= whole.settings.readers_max or whole.readers_of[me.name] >= OF_ACCOUNT_MAX:
         return Response("Too many readers.", 503, {"retry-after": "30"}, "text/plain")
     return _Lines(whole, me, _lines(request, me, wanted))
@@ -54,11 +54,11 @@ class _Lines(StreamingResponse):
             whole = self._whole
             whole.readers -= 1
             whole.readers_of[self._name] -= 1
-            whole.readers_of += Counter()  # drops who has none
+            whole.readers_of += Counter()  # drops accounts without lines
 
 
 def may_watch(me: Account, name: str) -> bool:
-    """Whether an account may hear that a view has changed."""
+    """Return whether an account may be notified of changes to a view."""
     return name in LIVE_VIEWS and (me.is_provider or name in VIEWS[me.role])
 
 

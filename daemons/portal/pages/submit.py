@@ -1,5 +1,5 @@
-"""Submitting a job or a web application: by the fields of a form, or as files in the form of the `trimtab` command, one
-or several at once. What is wrong is told all at once, in the same words as of a file."""
+"""Submitting a job or a web application: with the fields of a form, or as files in the format of the `trimtab` command,
+one or several at once. All problems are reported at once, in the same words as for a file."""
 
 from __future__ import annotations
 
@@ -42,12 +42,12 @@ from shared.values.web_app import WebApp
 PASTED = "pasted"
 FILE_NAME_MAX = 100
 CHECK = "check"
-NOBODY = 503  # answers
+UNAVAILABLE = 503
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What became of one of several."""
+    """The result of one of several submissions."""
 
     where: str
     name: str
@@ -72,13 +72,13 @@ class Shown:
 
 
 async def show_job(request: Request) -> Response:
-    """The form for a job."""
+    """Show the form for a job."""
     return await _page(request, "job", Shown(given(KINDS["job"].groups, None)))
 
 
 @require(Role.PROVIDER, Role.OWNER)
 async def show_web(request: Request) -> Response:
-    """The form for a web application."""
+    """Show the form for a web application."""
     return await _page(request, "web", Shown(given(KINDS["web"].groups, None)))
 
 
@@ -116,12 +116,12 @@ async def _page(request: Request, which: str, shown: Shown) -> Response:
 
 
 async def _environments(request: Request, which: str) -> tuple[list[str], str]:
-    """Those that the account may submit to, or why they are not known."""
+    """Return the environments that the account may submit to, or why they are unknown."""
     me = account(request)
     try:
         rows = (await portal(request).live.view(me, "environments")).data["environments"]
     except (Refused, Unreachable) as error:
-        return [], f"Which environments there are is not known: {error}"
+        return [], f"The list of environments is unavailable: {error}"
     side = "web" if which == "web" else "batch"
     return [row["name"] for row in rows if row.get("workload", side) == side and row["state"] not in ("destroyed",)], ""
 
@@ -147,7 +147,7 @@ async def _submit(request: Request, which: str) -> Response:
     if shown.problems or shown.wrong.count:
         shown.status = 422
         if files and made:
-            shown.problems.append(f"Nothing was submitted: the other {len(made)} wait until all are right.")
+            shown.problems.append(f"Nothing was submitted. The other {len(made)} have no problems.")
         return await _page(request, which, shown)
     if filled.text("do") == CHECK:
         await _explain(request, shown, made)
@@ -156,7 +156,7 @@ async def _submit(request: Request, which: str) -> Response:
 
 
 async def _files(request: Request, pasted: str) -> list[tuple[str, str]]:
-    """The files that were uploaded or pasted, by name. Raises `InvalidInput` for what is no text."""
+    """Return the uploaded or pasted files, by name. Raises `InvalidInput` for a file that is not text."""
     found = [(PASTED, pasted)] if pasted.strip() else []
     for each in (await form(request)).getlist("file"):
         if not isinstance(each, UploadFile) or not each.filename:
@@ -171,7 +171,7 @@ async def _files(request: Request, pasted: str) -> list[tuple[str, str]]:
 
 
 async def _explain(request: Request, shown: Shown, made: Sequence[tuple[str, Job | WebApp]]) -> None:
-    """How they are understood, and where they would find room now."""
+    """Explain how the submissions are understood, and where they would fit now."""
     me, nodes = account(request), []
     if me.is_provider:
         nodes = (await portal(request).live.view(me, "nodes")).data["nodes"]
@@ -183,15 +183,15 @@ async def _explain(request: Request, shown: Shown, made: Sequence[tuple[str, Job
         if me.is_provider and not one.environment:
             fits, of = room_for(one, nodes)
             vms = "its VM" if one.instances == 1 else "one of its VMs"
-            shown.room.append(f"{one.name}: {vms} would find labels, vCPUs and memory on {fits} of {of} nodes now.")
+            shown.room.append(f"{one.name}: {fits} of {of} nodes have the labels, vCPUs and free memory for {vms} now.")
 
 
 async def _send(
     request: Request, which: str, shown: Shown, made: Sequence[tuple[str, Job | WebApp]], alone: bool
 ) -> Response:
     for where, one in made:
-        if shown.status == NOBODY:  # each of the others would wait as long
-            said = "It was not sent: nobody has answered the one before."
+        if shown.status == UNAVAILABLE:  # each of the others would wait as long
+            said = "Not sent: the controller did not respond to the previous one."
             shown.answers.append(Answer(where, one.name, "", False, said))
             continue
         shown.answers.append(await _send_one(request, where, one, shown))
@@ -212,8 +212,8 @@ async def _send_one(request: Request, where: str, one: Job | WebApp, shown: Show
         shown.status = status_of(error)
         return Answer(where, one.name, url, False, error.detail or error.code)
     except Unreachable as error:
-        shown.status = NOBODY
-        said = f"Nobody answers: {error.why}. It may still be taken in; look before you repeat it."
+        shown.status = UNAVAILABLE
+        said = f"Controller unreachable: {error.why}. It may still be accepted. Check before you submit it again."
         return Answer(where, one.name, url, False, said)
     return Answer(where, one.name, url, True, "submitted")
 

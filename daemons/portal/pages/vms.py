@@ -17,7 +17,7 @@ from daemons.portal.context import Form, account, act, fields, page, portal, req
 from daemons.portal.present.nodes import node_url
 from daemons.portal.present.pagination import Column, Listing, has_text, name_key, part, wanted
 from daemons.portal.present.workloads import app_url, job_url
-from shared.protocol.operator_messages import AdoptVm, ConfirmGone, HandsOn
+from shared.protocol.operator_messages import AdoptVm, ConfirmGone, ReconcileVm
 from shared.protocol.operator_messages import Request as BusRequest
 from shared.values.scalars import check_name
 
@@ -25,20 +25,20 @@ COLUMNS = (
     Column("vm", "VM", lambda row: name_key(row["vm"])),
     Column("node", "Node", lambda row: name_key(row["node"])),
     Column("state", "State", lambda row: row["state"]),
-    Column("whose", "Whose", lambda row: (not row["managed"], row["app"] or row["job"])),
+    Column("whose", "Workload", lambda row: (not row["managed"], row["app"] or row["job"])),
     Column("memory", "Memory", lambda row: row["memory_mib"], number=True),
     Column("cpu", "CPU allotted", lambda row: row["cpu_mhz"], number=True),
     Column("used", "CPU used", lambda row: row["used_mhz"], number=True),
     Column("report", "Report", lambda row: row["report_age_s"]),
 )
-WHOSE = (("", "any"), ("ours", "ours"), ("others", "not ours"), ("touched", "touched by somebody else"))
+WHOSE = (("", "any"), ("ours", "managed"), ("others", "unmanaged"), ("touched", "changed externally"))
 FILTERS = {"q": "", "node": "", "whose": ""}
 TEXT_MAX = 300
 
 
 @require(Role.PROVIDER)
 async def show_all(request: Request) -> Response:
-    """Every VM and saved image, as the nodes last reported them."""
+    """Show every VM and saved image, as the nodes last reported them."""
     seen = await portal(request).live.view(account(request), "vms")
     listing = wanted(request.query_params, FILTERS, COLUMNS)
     found = part([row for row in seen.data["vms"] if _fits(row, listing)], listing, COLUMNS)
@@ -61,14 +61,14 @@ def _fits(row: dict[str, Any], listing: Listing) -> bool:
     said = listing.filters
     good = said["node"] in ("", row["node"])
     if said["whose"] == "touched":
-        good = good and row["hands_off"] is not None
+        good = good and row["reconciliation_paused"] is not None
     elif said["whose"]:
         good = good and row["managed"] == (said["whose"] == "ours")
     return good and has_text(said["q"], row["vm"], row["node"], row["job"], row["app"])
 
 
 def vm_url(vm: str, node: str = "") -> str:
-    """The page of a VM, on the node where there may be several of its name."""
+    """Return the page of a VM; `node` selects one of several with its name."""
     return "/vms/one?" + urlencode({"vm": vm} | ({"node": node} if node else {}))
 
 
@@ -83,7 +83,7 @@ def _owner_url(row: dict[str, Any]) -> str:
 
 @require(Role.PROVIDER)
 async def show(request: Request) -> Response:
-    """All that is known of a VM, and what may be done with it."""
+    """Show all that is known of a VM, and the possible actions."""
     said = request.query_params
     return await _one(request, said.get("vm", "")[:TEXT_MAX], said.get("node", "")[:TEXT_MAX])
 
@@ -97,7 +97,7 @@ async def _one(
     job = rows[0]["job"] if rows and rows[0]["managed"] else vm.rpartition("#")[0]
     instance = await _instance(request, job, vm) if job else None
     if not rows and instance is None:
-        raise HTTPException(404, "There is no such VM, as far as the nodes have told.")
+        raise HTTPException(404, "No node reports such a VM.")
     return page(
         request,
         "vm.html",
@@ -117,7 +117,7 @@ async def _one(
 
 
 async def _instance(request: Request, job: str, vm: str) -> dict[str, Any] | None:
-    """What the controller wants and knows of a VM of ours; None when it is of no job that is known."""
+    """Return the controller's desired and known state of a managed VM; None when it belongs to no known job."""
     try:
         seen = await portal(request).live.view(account(request), "job", job)
     except Refused:
@@ -127,7 +127,7 @@ async def _instance(request: Request, job: str, vm: str) -> dict[str, Any] | Non
 
 
 def _deed(make: Callable[[str, str, str, str], BusRequest], typed: bool = False) -> Callable[[Request], Any]:
-    """A handler that asks for something of a VM, by request id, VM, node and the job's name that was given."""
+    """Return a handler that sends a request about a VM, from request id, VM, node and the given name of the job."""
 
     @require(Role.PROVIDER)
     async def run(request: Request) -> Response:
@@ -153,13 +153,13 @@ def _adopts(request: str, vm: str, node: str, job: str) -> BusRequest:
 
 
 adopt = _deed(_adopts)
-hands_on = _deed(lambda request, vm, _node, _job: HandsOn(request, vm))
+reconcile_vm = _deed(lambda request, vm, _node, _job: ReconcileVm(request, vm))
 confirm_gone = _deed(lambda request, vm, _node, _job: ConfirmGone(request, vm), typed=True)
 
 ROUTES = [
     Route("/vms", show_all, methods=["GET"]),
     Route("/vms/one", show, methods=["GET"]),
     Route("/vms/adopt", adopt, methods=["POST"]),
-    Route("/vms/hands-on", hands_on, methods=["POST"]),
+    Route("/vms/reconcile", reconcile_vm, methods=["POST"]),
     Route("/vms/confirm-gone", confirm_gone, methods=["POST"]),
 ]

@@ -21,19 +21,19 @@ COLUMNS = (
     Column("name", "Name", lambda row: name_key(row["name"])),
     Column("environment", "Environment", lambda row: row["environment"] or None),
     Column("running", "Running", lambda row: row["running"], number=True),
-    Column("", "Bounds", number=True),
+    Column("", "Minimum to maximum", number=True),
     Column("cpu", "CPU allotted", lambda row: row["cpu_mhz"], number=True),
     Column("used", "CPU used", lambda row: row["used_mhz"], number=True),
     Column("utility", "Utility", lambda row: row["utility"], number=True),
     Column("measured", "Measured", lambda row: row["measured_age_s"]),
-    Column("", "Work of a request"),
+    Column("", "Work per request"),
 )
 FILTERS = {"q": "", "environment": ""}
 
 
 @require(Role.PROVIDER, Role.OWNER)
 async def show_all(request: Request) -> Response:
-    """The web applications that the account may see."""
+    """Show the web applications that the account may see."""
     seen = await portal(request).live.view(account(request), "web-apps")
     rows = seen.data["apps"]
     listing = wanted(request.query_params, FILTERS, COLUMNS)
@@ -50,7 +50,7 @@ async def show_all(request: Request) -> Response:
 
 @require(Role.PROVIDER, Role.OWNER)
 async def show(request: Request) -> Response:
-    """All that is known of a web application."""
+    """Show all that is known of a web application."""
     return await _one(request)
 
 
@@ -73,7 +73,7 @@ async def _one(request: Request, problems: list[str] | None = None, status: int 
 
 
 def goal_of(flow: dict[str, Any]) -> str:
-    """A flow's goal in words, as the file's commands say it."""
+    """Return a flow's goal in words, as the file's commands print it."""
     made = Flow(
         flow["name"],
         flow["mean_goal_s"],
@@ -85,7 +85,7 @@ def goal_of(flow: dict[str, Any]) -> str:
 
 
 def measured_of(flow: dict[str, Any]) -> tuple[float | None, str]:
-    """What was measured of the flow's goal, and its unit."""
+    """Return the measured value of the flow's goal, and its unit."""
     measured = flow["measured"] or {}
     if flow["throughput_goal_per_s"] is not None:
         return measured.get("served_per_s"), "/s"
@@ -93,7 +93,7 @@ def measured_of(flow: dict[str, Any]) -> tuple[float | None, str]:
 
 
 def health_of(health: dict[str, Any] | None) -> tuple[str, str]:
-    """What the monitor said of an instance: a word, and the probe's words."""
+    """Return the health of an instance: a word, and the probe's message."""
     if health is None or not health["probes"]:
         return "", ""
     return ("healthy", "") if health["healthy"] else ("unhealthy", str(health["detail"]))
@@ -116,7 +116,7 @@ async def remove(request: Request) -> Response:
 
 @require(Role.PROVIDER)
 async def by_name(request: Request) -> Response:
-    """To the page of the job, the web application or the instance of one that has the name."""
+    """Redirect to the page of the job, web application or web instance of that name."""
     name = request.path_params["workload"]
     app, mark, _ = name.partition("#")
     apps = (await portal(request).live.view(account(request), "web-apps")).data["apps"]

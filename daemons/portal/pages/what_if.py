@@ -33,7 +33,7 @@ AGO = ("24h", "7d", "30d")
 def _runs(request: Request) -> Runs:
     runs = portal(request).runs
     if runs is None:
-        raise HTTPException(404, "This portal has no history to run again: history.url is not configured.")
+        raise HTTPException(404, "What-ifs need a history: history.url is not configured.")
     return runs
 
 
@@ -42,7 +42,7 @@ def _runs(request: Request) -> Runs:
 
 @require(Role.PROVIDER)
 async def show_all(request: Request) -> Response:
-    """The form, and the what-ifs that there are."""
+    """Show the form, and the existing what-ifs."""
     return await _list(request, request.query_params, [], 200)
 
 
@@ -66,7 +66,7 @@ async def _list(request: Request, given: Mapping[str, str], problems: list[str],
 
 
 def policies_known() -> dict[str, list[tuple[str, str]]]:
-    """The policies of each role with the parameters that they say they have. Loads them."""
+    """Return the policies of each role with their declared parameters. Loads them."""
     return {role: [(name, _parameters(role, name)) for name in _names(role)] for role in ROLES}
 
 
@@ -81,7 +81,7 @@ def _parameters(role: str, name: str) -> str:
         return next((problem.expected for problem in error.problems if problem.expected), "none")
     except Exception as error:  # noqa: BLE001 - a policy may raise anything: the form is shown without its parameters
         get_logger("portal").warning("a policy does not say its parameters", policy=name, error=repr(error))
-        return "not known"
+        return "unknown"
     return "any"
 
 
@@ -110,13 +110,15 @@ async def _note(request: Request, what: str, run: Run) -> None:
 
 
 def run_request_of(given: Mapping[str, str], span: Span, sender: str) -> RunRequest:
-    """What a form asks for; policies check their parameters. Raises `InvalidInput` with everything that is wrong."""
+    """Return the run that a form describes; policies check their parameters. Raises `InvalidInput` with everything that
+    is wrong."""
     kind = WhatIfKind.REPLAY if given.get("kind") == WhatIfKind.REPLAY.value else WhatIfKind.SIMULATE
     texts = tuple(line.strip() for line in given.get("values", "").splitlines() if line.strip())
     names = {role: given.get(role, "").strip() for role in ROLES}
     problems: list[Problem] = []
     if len(texts) > VALUES_MAX or any(len(text) > VALUE_LENGTH_MAX for text in texts):
-        problems.append(Problem("values", "are too many or too long", f"at most {VALUES_MAX} lines"))
+        expected = f"at most {VALUES_MAX} lines of {VALUE_LENGTH_MAX} characters"
+        problems.append(Problem("values", "are too many or too long", expected))
     else:
         problems += _wrong(names, texts)
     if problems:
@@ -135,7 +137,8 @@ def run_request_of(given: Mapping[str, str], span: Span, sender: str) -> RunRequ
 
 
 def _wrong(names: Mapping[str, str], texts: tuple[str, ...]) -> list[Problem]:
-    """What the command would say of the same options, as far as it can be told without the recorded ones."""
+    """Return the problems that the command would report for the same options, as far as they are known without the
+    recorded ones."""
     problems: list[Problem] = []
     try:
         other = alteration(names["placement"], names["provisioning"], texts)
@@ -156,7 +159,7 @@ def _wrong(names: Mapping[str, str], texts: tuple[str, ...]) -> list[Problem]:
 
 @require(Role.PROVIDER)
 async def show(request: Request) -> Response:
-    """One what-if: how far it is, and what came of it."""
+    """Show one what-if: its progress and its result."""
     runs = _runs(request)
     run = _found(request, runs)
     result = await portal(request).threads.do(runs.result, run.id)
@@ -177,19 +180,19 @@ async def show(request: Request) -> Response:
 def _found(request: Request, runs: Runs) -> Run:
     run = runs.find(request.path_params["id"])
     if run is None:
-        raise HTTPException(404, "There is no such what-if, or it is not kept any more.")
+        raise HTTPException(404, "This what-if does not exist, or was deleted.")
     return run
 
 
 def _compared(run: Run, result: dict[str, Any] | None) -> tuple[Comparison | None, str]:
-    """What came of it; and why that cannot be shown."""
+    """Return the result, and why it cannot be shown."""
     if result is None:
-        return None, "What came of it is not kept any more." if run.state is RunState.DONE else ""
+        return None, "The result is no longer stored." if run.state is RunState.DONE else ""
     try:
         return (of_replay if run.wish.kind is WhatIfKind.REPLAY else of_simulation)(result), ""
     except (KeyError, TypeError, ValueError, AttributeError, TrimtabError) as error:
         get_logger("portal").error("a what-if cannot be shown", run=run.id, error=repr(error))
-        return None, "What came of it is not in the form that this version shows: run it again."
+        return None, "The result has a format that this version cannot show. Run the what-if again."
 
 
 @while_read_only

@@ -21,7 +21,7 @@ from daemons.report.charts import Chart, Series, Style, thinned
 from daemons.report.draw import HEIGHT_PX, WIDTH_PX, can_draw, svg
 
 CHARTS_BYTES_MAX, DRAWN_BYTES_MAX = 32 << 20, 32 << 20
-SEEN_MAX = 100  # charts that are not packed anew when they are shown again: those of some reports
+SEEN_MAX = 100  # charts that are not packed again for the next reader: those of some reports
 POINTS_MAX = 2 * WIDTH_PX
 NICENESS = 4  # more than the portal
 NARROW_PX = 390
@@ -47,7 +47,7 @@ LOOKS: Mapping[str, ChartVariant] = {
 
 
 def picture_html(url: Callable[[str], str], title: str, height_px: int) -> Markup:
-    """The element that shows a picture in the look that a window asks for. `url` gives the address of each."""
+    """Return the element that shows a picture in the look that a window asks for. `url` gives the address of each."""
     parts = []
     for name, look in LOOKS.items():
         size = f'width="{look.width_px}" height="{height_px}"'
@@ -87,7 +87,7 @@ class _ByteBoundedCache(Generic[V]):
         self._kept: OrderedDict[Any, V] = OrderedDict()
 
     def get(self, key: Any) -> V | None:
-        """What is kept under a key."""
+        """Return the value kept under a key."""
         found = self._kept.get(key)
         if found is not None:
             self._kept.move_to_end(key)
@@ -103,7 +103,8 @@ class _ByteBoundedCache(Generic[V]):
 
 
 class Pictures:
-    """Draws charts, in a process pool. A chart's id is a keyed hash of it: whoever names it was shown it."""
+    """Draws charts, in a process pool. A chart's id is a keyed hash of it: only a client that was shown the chart can
+    name it."""
 
     def __init__(self, process_pool: ProcessPool | None = None) -> None:
         self.process_pool = ProcessPool("drawings", NICENESS) if process_pool is None else process_pool
@@ -112,7 +113,7 @@ class Pictures:
         self._seen: OrderedDict[int, tuple[Chart, Picture]] = OrderedDict()  # by `id`, the chart's own while it is here
         self._charts: _ByteBoundedCache[bytes] = _ByteBoundedCache(CHARTS_BYTES_MAX)
         self._drawn: _ByteBoundedCache[bytes] = _ByteBoundedCache(DRAWN_BYTES_MAX)
-        self._under_way: dict[tuple[str, str], asyncio.Task[bytes]] = {}
+        self._in_progress: dict[tuple[str, str], asyncio.Task[bytes]] = {}
 
     def keep(self, chart: Chart) -> Picture | None:
         """Have a chart ready to be asked for; None where nothing can be drawn, or there is nothing to draw."""
@@ -131,16 +132,16 @@ class Pictures:
         return picture
 
     async def svg(self, id: str, look: str) -> bytes | None:
-        """The drawing of a chart; None for one that is not kept, and for a look that is none. Raises `TooBusy`."""
+        """Return the drawing of a chart; None for one that is not kept, and for an unknown look. Raises `TooBusy`."""
         key = (id, look)
         drawn = self._drawn.get(key)
         packed = self._charts.get(id)
         if drawn is not None or packed is None or look not in LOOKS:
             return drawn
-        task = self._under_way.get(key)
+        task = self._in_progress.get(key)
         if task is None:
-            task = self._under_way[key] = asyncio.create_task(self.process_pool.do(_draw, packed, look))
-            task.add_done_callback(lambda _: self._under_way.pop(key, None))
+            task = self._in_progress[key] = asyncio.create_task(self.process_pool.do(_draw, packed, look))
+            task.add_done_callback(lambda _: self._in_progress.pop(key, None))
         drawn = await asyncio.shield(task)
         self._drawn.put(key, drawn)
         return drawn
@@ -148,7 +149,7 @@ class Pictures:
     async def warm(self) -> None:
         """Have what drawing needs read before somebody waits for it; that takes seconds."""
         if self._draws:
-            with suppress(BrokenProcessPool):  # told to whoever wants a picture
+            with suppress(BrokenProcessPool):  # the request for a picture reports it
                 await self.process_pool.do(_warm)
 
 

@@ -25,8 +25,8 @@ def ago(seconds: float | None) -> str:
 
 
 def plain(text: str) -> str:
-    """A text that anybody may have made, without what changes how others are shown: control characters and those of
-    format (Unicode Cc and Cf) are replaced."""
+    """Replace characters in a user's text that change how others are shown: control and format characters (Unicode Cc
+    and Cf)."""
     return "".join("\ufffd" if unicodedata.category(char) in ("Cc", "Cf") else char for char in text)
 
 

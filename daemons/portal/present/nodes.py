@@ -20,7 +20,7 @@ STATES = {
     "in-service": "in service",
     "draining": "draining",
     "waking": "waking",
-    "standby": "standby",
+    "standby": "in standby",
     "off": "off",
     "failed": "failed",
     "unknown": "unknown",
@@ -29,12 +29,12 @@ BARS = 10  # heights of a cell's bar
 
 
 def node_url(name: str) -> str:
-    """The page of a node."""
+    """Return the page of a node."""
     return f"/nodes/{quote(name, safe='')}"
 
 
 def state_of(row: Row) -> str:
-    """One word for condition and service: what is most in the way comes first."""
+    """Return one word for node health and scheduling state: the most serious obstacle comes first."""
     if row["condition"] == "unknown":
         return "unknown"
     if row["service"] == "failed" or row["handover"] == "failed":
@@ -45,18 +45,18 @@ def state_of(row: Row) -> str:
 
 
 def states(rows: Iterable[Row]) -> dict[str, int]:
-    """How many nodes are in each state."""
+    """Return the number of nodes in each state."""
     counts = Counter(state_of(row) for row in rows)
     return {state: counts[state] for state in STATES}
 
 
 def cpu_frac(row: Row) -> float | None:
-    """The part of its CPU that is used, 0 to 1; None: not known."""
+    """Return the part of its CPU that is used, 0 to 1; None: unknown."""
     return _part(row["cpu"]["used_mhz"], row["cpu"]["capacity_mhz"])
 
 
 def memory_frac(row: Row) -> float | None:
-    """The part of its memory that VMs hold or may hold; None: not known."""
+    """Return the part of its memory that VMs hold or may hold; None: unknown."""
     cap, free = row["memory"]["capacity_mib"], row["memory"]["free_mib"]
     return None if cap is None or free is None else _part(cap - free, cap)
 
@@ -75,7 +75,8 @@ class Use:
 
 
 def use_of(rows: Iterable[Row]) -> Use:
-    """The use of all nodes that are up: CPU and memory of the capacity of those that told, I/O wait on the average."""
+    """Return the use of all nodes that are up: CPU and memory of the capacity of those that reported them, mean I/O
+    wait."""
     up = [row for row in rows if row["condition"] == "up"]
     cpu = [row["cpu"] for row in up if row["cpu"]["used_mhz"] is not None]
     memory = [row["memory"] for row in up if row["memory"]["free_mib"] is not None]
@@ -89,12 +90,12 @@ def use_of(rows: Iterable[Row]) -> Use:
 
 
 def by_name(rows: Sequence[Row]) -> list[Row]:
-    """The rows in the order of their names, n9 before n10."""
+    """Return the rows in the order of their names, n9 before n10."""
     return sorted(rows, key=lambda row: name_key(row["name"]))
 
 
 def grid(rows: Sequence[Row]) -> Markup:
-    """A link for each node, as small as can be: its state as class, CPU as height of its bar, all of it in words as the
+    """Return a small link for each node: its state as class, CPU as height of its bar, all of it in words as the
     title."""
     return Markup("".join(_cell(row) for row in by_name(rows)))
 
@@ -107,7 +108,7 @@ def _cell(row: Row) -> str:
 
 
 def in_words(row: Row) -> str:
-    """A node in one line."""
+    """Describe a node in one line."""
     parts = [f"{row['name']}: {STATES.get(state_of(row), state_of(row))}"]
     for what, value in (("CPU", cpu_frac(row)), ("memory", memory_frac(row)), ("I/O wait", row["iowait_frac"])):
         if value is not None:

@@ -16,7 +16,7 @@ PAGE_MAX = 10_000
 
 
 def _nothing(_row: Any) -> None:
-    """What is not known."""
+    """Return None, since the value is unknown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,8 @@ class Listing:
     number: int = 1
 
     def query(self, **changes: str | int) -> str:
-        """The same as the query of an address, "?..." or "", with something else in it; the first page unless said."""
+        """Return the same listing as the query of an address, "?..." or "", with changes; it shows the first page by
+        default."""
         values: dict[str, str | int] = dict(self.filters)
         values["sort"] = ("-" if self.falling else "") + self.sort
         values["page"] = 1
@@ -86,8 +87,8 @@ class RowsPage:
 
 
 def wanted(params: Mapping[str, str], filters: Mapping[str, str], columns: Sequence[Column], sort: str = "") -> Listing:
-    """What the query of an address asks for; what it does not say, or says wrongly, is as in `filters` (what is looked
-    for unless something else is said) and `sort` ("-" before it: falling)."""
+    """Return the listing that the query of an address describes. A missing or invalid part defaults to `filters` (the
+    default filter values) and `sort` ("-" before it: descending)."""
     said = {name: params.get(name, default).strip()[:TEXT_LENGTH_MAX] for name, default in filters.items()}
     key = params.get("sort", sort)
     if key.removeprefix("-") not in {column.key for column in columns if column.key}:
@@ -100,8 +101,8 @@ def wanted(params: Mapping[str, str], filters: Mapping[str, str], columns: Seque
 def part(
     rows: Sequence[Any], listing: Listing, columns: Sequence[Column], size: int = PAGE_ROWS, ordered: bool = False
 ) -> RowsPage:
-    """The page of the rows that is asked for, the nearest one where there are not so many. ordered: the rows are in
-    order already."""
+    """Return the requested page of the rows, or the nearest one if there are fewer. ordered: the rows are in order
+    already."""
     found = rows if ordered else in_order(rows, listing, columns)
     pages = max((len(rows) + size - 1) // size, 1)
     page = min(listing.number, pages)
@@ -125,7 +126,7 @@ def part(
 
 
 def in_order(rows: Sequence[Any], listing: Listing, columns: Sequence[Column]) -> Sequence[Any]:
-    """The rows as they are asked for: those whose value is not known come last."""
+    """Return the rows in the requested order: those with unknown values come last."""
     column = next((column for column in columns if column.key and column.key == listing.sort), None)
     if column is None:
         return rows
@@ -147,7 +148,7 @@ def _head(column: Column, listing: Listing) -> Head:
 
 
 def has_text(text: str, *places: str) -> bool:
-    """Whether each word of a text is somewhere in the places, in capitals or not."""
+    """Return whether each word of a text is somewhere in the places, regardless of case."""
     if not text:
         return True
     there = "\n".join(places).casefold()
@@ -155,6 +156,6 @@ def has_text(text: str, *places: str) -> bool:
 
 
 def name_key(name: str) -> tuple[tuple[int, int, str], ...]:
-    """What names are sorted by: n9 comes before n10."""
+    """Return the sort key of a name: n9 comes before n10."""
     parts = re.findall(r"\d{1,18}|[^\d]+|\d", name)
     return tuple((0, int(part), "") if part.isdecimal() and part.isascii() else (1, 0, part) for part in parts)

@@ -48,7 +48,8 @@ class Graph:
 
 
 def graph(steps: Sequence[Mapping[str, Any]]) -> Graph:
-    """The graph of steps as the view `plan` has them, in columns: what waits for nothing is in the first."""
+    """Return the graph of steps as the view `plan` has them, in columns: steps that wait for nothing are in the
+    first."""
     shown = steps[:STEPS_MAX]
     after = [[one for one in step.get("after", ()) if 0 <= one < at] for at, step in enumerate(shown)]
     layers: list[int] = []
@@ -67,7 +68,8 @@ def graph(steps: Sequence[Mapping[str, Any]]) -> Graph:
 
 
 def _first(step: Mapping[str, Any], layers: Sequence[int]) -> int:
-    """The column of a step that waits for none in particular: it begins with its wave, but leaves no column empty."""
+    """Return the column of a step that waits for no particular step: it begins with its wave, but leaves no column
+    empty."""
     return min(int(step.get("wave", 0)), max(layers, default=-1) + 1)
 
 
@@ -93,7 +95,7 @@ def _cut(text: str) -> str:
 
 
 def _arrow(one: Box, other: Box) -> str:
-    """A curve from the right side of one box to the left side of another."""
+    """Return a curve from the right side of one box to the left side of another."""
     from_x, from_y = one.x + BOX_WIDTH, one.y + BOX_HEIGHT // 2
     to_x, to_y = other.x, other.y + BOX_HEIGHT // 2
     bend = max(GAP_X // 2, (to_x - from_x) // 2)

@@ -11,7 +11,7 @@ from urllib.parse import urlencode
 from shared.base.errors import InvalidInput, Problem
 from shared.values.utc import LAST_S, ago_s, utc_text
 
-EXPECTED = "a time such as 2026-11-01 08:00 (UTC), or how long ago: 7d, 12h, 30m, 2w"
+EXPECTED = "a time such as 2026-11-01 08:00 (UTC), or an age such as 7d, 12h, 30m, 2w"
 ECHO = 60
 
 
@@ -55,8 +55,8 @@ def _is_number(text: str) -> bool:
 
 
 def span_of(fields: Mapping[str, str], now_s: float, default: str = "7d", grain_s: float = 60.0) -> Span:
-    """The span that `from` and `to` say; without them the last `default`. Spans that end now are told by whole
-    `grain_s`, so that many readers ask for the same. Raises `InvalidInput` with all that is wrong."""
+    """Return the span between `from` and `to`; by default the last `default`. A span that ends now is rounded to whole
+    `grain_s`, so many readers request the same one. Raises `InvalidInput` with everything that is wrong."""
     from_text, to_text = fields.get("from", "").strip() or default, fields.get("to", "").strip() or "now"
     now_s = math.floor(now_s / grain_s) * grain_s
     ends: list[float] = []

@@ -6,11 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from daemons.portal.present.workloads import phase_text
 from daemons.store.history import ActionEntry
 from daemons.store.reading import Reading
 from daemons.values import event_codes
 
-# What is told of jobs, to whom it is theirs: a node may have a job's name, and what happens to that is the provider's.
+# The events about jobs: a node may have a job's name, and only the provider sees events about nodes.
 EVENTS = (
     *(code for code in event_codes.EVENTS if code.startswith("job-")),
     "adopted-vm-off",
@@ -38,9 +39,9 @@ class TimelineEntry:
 
 
 def timeline_of(reading: Reading, row: Mapping[str, Any], now_s: float, in_detail: bool) -> list[TimelineEntry]:
-    """The timeline of a job by its row in the view `job`, oldest first: its life, the events about it, and the actions
-    on the first of its VMs. Raises `StoreUnavailable`. Details of events, and those that may be of something else of
-    the same name, are left out unless `in_detail`."""
+    """Return the timeline of a job by its row in the view `job`, oldest first: its life, the events about it, and the
+    actions on the first of its VMs. Raises `StoreUnavailable`. Details of events, and events that may concern something
+    else of the same name, are left out unless `in_detail`."""
     from_s, to_s = row["accepted_at_s"], row["finished_at_s"]
     end_s = now_s + 1.0 if to_s is None else to_s + 60.0  # what ends it is stored a moment later
     found = [TimelineEntry(row["accepted_at_s"], "life", "accepted")]
@@ -54,17 +55,17 @@ def timeline_of(reading: Reading, row: Mapping[str, Any], now_s: float, in_detai
         for action in reading.actions(from_s, end_s, vm=instance["vm"], limit=ACTIONS_MAX):
             found.append(_action(action, in_detail))
     if to_s is not None:
-        found.append(TimelineEntry(to_s, "life", row["phase"]))
+        found.append(TimelineEntry(to_s, "life", phase_text(row["phase"])))
     return sorted(found, key=lambda one: one.at_s)
 
 
 def _is_bad(what: str) -> bool:
-    return what.endswith(("-failed", "-lost", "-crashed", "-stalled", "-taken-back"))
+    return what.endswith(("-failed", "-lost", "-crashed", "-stalled", "-requeued"))
 
 
 def _action(action: ActionEntry, in_detail: bool) -> TimelineEntry:
     where = f" on {action.node}" + (f" to {action.to_node}" if action.to_node else "")
-    outcome = action.outcome or "under way"
+    outcome = action.outcome or "in progress"
     span_s = None if action.sent_s is None or action.done_s is None else action.done_s - action.sent_s
     text = f"{action.kind} {action.vm}{where}: {outcome}"
     bad = action.outcome not in (None, "ok")

@@ -1,4 +1,4 @@
-"""What came of a what-if, for a page: figures side by side, and charts. Pure."""
+"""The result of a what-if, for a page: figures side by side, and charts. Pure."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ FIGURES: tuple[tuple[str, str], ...] = (
     ("min_utility", "lowest utility"),
     ("jobs", "jobs"),
     ("jobs_completed", "jobs completed"),
-    ("goals", "of them with a goal"),
+    ("goals", "jobs with a goal"),
     ("goals_met", "goals met"),
     ("mean_job_utility", "mean utility of completed jobs"),
     ("mean_turnaround_s", "mean turnaround (s)"),
     ("node_hours", "node-hours in service"),
     ("kwh", "energy (kWh)"),
     ("cost", "cost"),
-    ("node_starts", "nodes that came into service"),
+    ("node_starts", "node starts"),
     ("decisions", "decisions"),
     ("actions", "actions"),
 )
 TOTALS = (
     ("mean_utility", "mean utility, predicted"),
     ("min_utility", "lowest utility, predicted"),
-    ("level", "common level of jobs"),
+    ("level", "common utility of jobs"),
     ("in_service", "nodes in service"),
     ("cost", "cost, predicted"),
 )
@@ -41,7 +41,7 @@ OVER_TIME = (
     ("kw", "cost_at_s", "Power", "kW"),
     ("cost_per_hour", "cost_at_s", "Cost per hour", "currency per hour"),
 )
-LOWEST_SHOWN = -2.0  # what is worse is drawn there: how much worse makes the rest unreadable
+LOWEST_SHOWN = -2.0  # lower values are drawn here: a longer axis would make the rest unreadable
 DIFFERENCES_MAX = 200
 
 
@@ -55,7 +55,7 @@ class Comparison:
 
 
 def difference_text(before: Any, after: Any) -> str:
-    """By how much a figure is above another: "+12.5 %", or in its own unit where that cannot be said in percent."""
+    """Return how much a figure exceeds another: "+12.5 %", or in its own unit if a percentage is not possible."""
     if not _is_number(before) or not _is_number(after):
         return "-"
     by = after - before
@@ -76,7 +76,7 @@ def _cell(value: Any) -> Cell:
 
 
 def of_simulation(found: Found) -> Comparison:
-    """The result of `trimtab sim what-if`: measured, simulated as it was, simulated with the change."""
+    """Compare the result of `trimtab sim what-if`: measured, simulated as it was, simulated with the change."""
     sides = {"measured": found["measured"], "simulated": found["baseline"]}
     if found.get("changed"):
         sides["changed"] = found["changed"]
@@ -88,14 +88,14 @@ def of_simulation(found: Found) -> Comparison:
     ]
     if "changed" in names:
         notes.append(
-            "A simulation is a model: compare the change with the simulation, and that with what was measured."
+            "A simulation is a model. Compare the change with the simulation, and the simulation with the measurements."
         )
     notes += [f"Not in the simulation: {name} ({what})." for name, what in found.get("not_reproduced", {}).items()]
     return Comparison(tuple(notes), tables, tuple(_over_time(sides)))
 
 
 def _figures(sides: Mapping[str, Found]) -> Table:
-    heads = ["figure", "measured", "simulated", "off by"] + (["changed", "change"] if "changed" in sides else [])
+    heads = ["figure", "measured", "simulated", "error"] + (["changed", "change"] if "changed" in sides else [])
     rows = []
     for key, words in FIGURES:
         values = [side["figures"].get(key) for side in sides.values()]
@@ -103,7 +103,7 @@ def _figures(sides: Mapping[str, Found]) -> Table:
         if len(values) > 2:
             row += [_cell(values[2]), difference_text(values[1], values[2])]
         rows.append(tuple(row))
-    return Table("figures", "Side by side", tuple(heads), tuple(rows))
+    return Table("figures", "Comparison", tuple(heads), tuple(rows))
 
 
 def _actions(sides: Mapping[str, Found]) -> Table:
@@ -116,7 +116,7 @@ def _actions(sides: Mapping[str, Found]) -> Table:
 def _refused(sides: Mapping[str, Found]) -> list[Table]:
     rows = [(name, why, _cell(count)) for name, side in sides.items() for why, count in side.get("refused", {}).items()]
     return (
-        [Table("refused", "Requests that the simulated controller refused", ("run", "why", "count"), tuple(rows))]
+        [Table("refused", "Requests that the simulated controller refused", ("run", "reason", "count"), tuple(rows))]
         if rows
         else []
     )
@@ -132,7 +132,7 @@ def _over_time(sides: Mapping[str, Found]) -> list[Chart]:
 
 
 def _pairs(series: Found, times: str, key: str) -> tuple[list[float], list[float | None]]:
-    """The times and values of a series; nothing of one that is not told."""
+    """Return the times and values of a series; nothing for one that is missing."""
     values = _shown(key, series.get(key, ()))
     return list(series.get(times, ()))[: len(values)], values
 
@@ -155,15 +155,15 @@ def _shown(key: str, values: Sequence[float | None]) -> list[float | None]:
 
 
 def of_replay(found: Found) -> Comparison:
-    """The result of `trimtab snapshot replay`: what was decided, and what would have been."""
+    """Compare the result of `trimtab snapshot replay`: the recorded decisions with the recomputed ones."""
     altered = bool(found.get("altered"))
-    same = "would have done the same" if altered else "are exactly as recorded"
+    same = "the same" if altered else "exactly as recorded"
     notes = [
         f"{found['decisions']} decisions, {found['replayed']} computed again: {found['equal']} {same},"
-        f" {len(found['different'])} not."
+        f" {len(found['different'])} different."
     ]
     if found["missing"]:
-        notes.append(f"Of {len(found['missing'])} nothing is kept to compute them from.")
+        notes.append(f"{len(found['missing'])} decisions have no stored snapshot.")
     notes += [f"Decision {each['decision']}: {each['detail']}." for each in found["damaged"][:20]]
     rows = found["rows"]
     charts = (_sides_chart("mean_utility", "Mean utility, predicted", "utility", rows),
@@ -183,7 +183,7 @@ def _totals(found: Found) -> Table:
             was, now = old.get(name, 0), new.get(name, 0)
             rows.append((f"{what}: {name}", was, now, difference_text(was, now)))
     return Table(
-        "totals", "Mean of the decisions, and how often", ("figure", "recorded", "again", "difference"), tuple(rows)
+        "totals", "Means and counts of the decisions", ("figure", "recorded", "replayed", "difference"), tuple(rows)
     )
 
 
@@ -195,16 +195,16 @@ def _different(found: Found) -> list[Table]:
     ]
     if not rows:
         return []
-    note = f"{DIFFERENCES_MAX} of {len(rows):,} are shown." if len(rows) > DIFFERENCES_MAX else ""
-    columns = ("decision", "part", "of", "recorded", "again")
+    note = f"Showing {DIFFERENCES_MAX} of {len(rows):,}." if len(rows) > DIFFERENCES_MAX else ""
+    columns = ("decision", "part", "subject", "recorded", "replayed")
     return [Table("different", "Differences", columns, tuple(rows[:DIFFERENCES_MAX]), note)]
 
 
 def _sides_chart(key: str, title: str, unit: str, rows: Sequence[Found]) -> Chart:
-    told = [row for row in rows if any(row[side].get(key) is not None for side in ("recorded", "replayed"))]
-    times = [row["at_s"] for row in told]  # decisions between cycles predict nothing: no gap is meant
+    known = [row for row in rows if any(row[side].get(key) is not None for side in ("recorded", "replayed"))]
+    times = [row["at_s"] for row in known]  # decisions between cycles predict nothing: no gap is meant
     series = tuple(
-        Series(name, times, _shown(key, [row[side].get(key) for row in told]), style=Style.STEP)
-        for name, side in (("recorded", "recorded"), ("again", "replayed"))
+        Series(name, times, _shown(key, [row[side].get(key) for row in known]), style=Style.STEP)
+        for name, side in (("recorded", "recorded"), ("replayed", "replayed"))
     )
     return Chart(f"replay-{key.replace('_', '-')}", title, unit, series=series)

@@ -1,5 +1,5 @@
-"""What-ifs in the background: each a process of the `trimtab` command that gives way to everything else, a few at a
-time, the others in a queue; what came of them is kept in a folder and outlives the portal."""
+"""What-ifs in the background: each is a low-priority process of the `trimtab` command, a few at a time, the others in a
+queue. Results are kept in a folder and outlive the portal."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ PASSED_ON = ("PATH", "LANG", "LC_ALL", "HOME", "TZ", "LD_LIBRARY_PATH")
 ONE_THREAD = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
 ABOUT, RESULT = "run.json", "result.json"
 PARTS = {
-    "reading": "the history is read",
-    "baseline": "the span is simulated as it was",
-    "changed": "the span is simulated with the change",
+    "reading": "reading the history",
+    "baseline": "simulating the span without the change",
+    "changed": "simulating the span with the change",
 }
 
 
@@ -112,10 +112,10 @@ class _Process:
 
 
 class Runs:
-    """The what-ifs of a portal. From any thread; nothing blocks for longer than a small file takes.
+    """The what-ifs of a portal. Usable from any thread; nothing blocks for longer than a small file takes.
 
-    folder: where they are kept. variables: what the command is told beside its arguments, such as the store's URL.
-    Raises `OSError` when the folder cannot be made.
+    folder: where they are kept. variables: the command's environment variables, such as the store's URL. Raises
+    `OSError` when the folder cannot be created.
     """
 
     def __init__(
@@ -144,22 +144,22 @@ class Runs:
     # --- what there is ----------------------------------------------------------------------------------------------
 
     def all(self) -> tuple[Run, ...]:
-        """Every what-if, the newest first."""
+        """Return every what-if, the newest first."""
         with self._lock:
             return tuple(sorted(self._runs.values(), key=lambda run: (-run.asked_s, run.id)))
 
     def find(self, id: str) -> Run | None:
-        """One of them."""
+        """Return one what-if."""
         with self._lock:
             return self._runs.get(id)
 
     def place(self, id: str) -> int:
-        """How many are before it in the queue."""
+        """Return the number of what-ifs before it in the queue."""
         waiting = [run.id for run in reversed(self.all()) if run.state is RunState.QUEUED]
         return waiting.index(id) if id in waiting else 0
 
     def result(self, id: str) -> dict[str, Any] | None:
-        """What came of it; None while there is nothing. Reads a file."""
+        """Return its result; None while there is none. Reads a file."""
         run = self.find(id)
         if run is None or run.state is not RunState.DONE:
             return None
@@ -171,7 +171,7 @@ class Runs:
         """Take one in; it begins when its turn comes. Raises `TooBusy` when too many wait."""
         with self._lock:
             if sum(run.state is RunState.QUEUED for run in self._runs.values()) >= self._queue_max:
-                raise TooBusy(f"{self._queue_max} what-ifs wait already: cancel one, or come back later")
+                raise TooBusy(f"{self._queue_max} what-ifs are queued. Cancel one, or try again later.")
             run = Run(secrets.token_hex(8), request, RunState.QUEUED, asked_s=self._clock.now_s())
             (self._folder / run.id).mkdir(mode=0o700)
             self._put(run)
@@ -204,7 +204,7 @@ class Runs:
         with self._lock:
             self._closed = True
             for id in list(self._processes):
-                self._kill(id, "the portal ended")
+                self._kill(id, "the portal stopped")
 
     # --- files ------------------------------------------------------------------------------------------------------
 
@@ -217,7 +217,7 @@ class Runs:
                 continue
             self._runs[run.id] = run
             if run.is_open:
-                self._put(replace(run, state=RunState.FAILED, detail="the portal ended before it was done"))
+                self._put(replace(run, state=RunState.FAILED, detail="the portal stopped before the run ended"))
         self._drop_old()
 
     def _put(self, run: Run) -> None:
@@ -284,7 +284,7 @@ class Runs:
             with self._lock:
                 work.process = process
                 if work.given_up or self._closed:
-                    self._kill(id, work.given_up or "the portal ended")
+                    self._kill(id, work.given_up or "the portal stopped")
             limit = threading.Timer(self.limit_s, self._out_of_time, (id,))
             limit.daemon = True
             limit.start()
@@ -297,18 +297,18 @@ class Runs:
                 _kill_group(process)
 
     def _heard(self, id: str, work: _Process, line: str) -> None:
-        told = _progress(line)
-        if told is None:
+        progress = _progress(line)
+        if progress is None:
             work.lines.append(line.strip()[:500])
             return
         with self._lock:  # not in the folder: that would be a file per line
             run = self._runs[id]
-            part, words = _of_all(run.wish, *told)
+            part, words = _of_all(run.wish, *progress)
             self._runs[id] = replace(run, part=max(run.part, part), words=words)
 
     def _out_of_time(self, id: str) -> None:
         with self._lock:
-            self._kill(id, f"took longer than the {self.limit_s:g} s that a what-if may take")
+            self._kill(id, f"exceeded the time limit of {self.limit_s:g} s")
 
     def _kill(self, id: str, why: str) -> bool:
         work = self._processes.get(id)
@@ -327,8 +327,8 @@ class Runs:
             run = replace(run, state=RunState.CANCELLED)
         elif result is None or "error" in result or status not in (0, 1):
             words = (result or {}).get("error", {})
-            told = words.get("message") if isinstance(words, Mapping) else None
-            detail = work.given_up or told or "\n".join(work.lines) or f"the command ended with status {status}"
+            message = words.get("message") if isinstance(words, Mapping) else None
+            detail = work.given_up or message or "\n".join(work.lines) or f"the command ended with status {status}"
             run = replace(run, state=RunState.FAILED, detail=f"{detail}"[:2000])
         else:
             run = replace(run, state=RunState.DONE, part=1.0, words="")
@@ -340,8 +340,8 @@ def _order(run: Run) -> tuple[float, str]:
 
 
 def _hold_back(pid: int) -> None:
-    """It gives way to everything else, is bounded in memory and in what it writes, and where memory is short in all
-    the unit it is what the kernel ends first."""
+    """Lower the process's priority and limit its memory and its output. When memory of the whole unit is short, the
+    kernel ends it first."""
     with contextlib.suppress(OSError):  # it may have ended already
         with Path(f"/proc/{pid}/oom_score_adj").open("w", encoding="ascii") as file:
             file.write(str(OOM_SCORE_ADJ))
@@ -351,26 +351,27 @@ def _hold_back(pid: int) -> None:
 
 
 def _kill_group(process: subprocess.Popen[bytes]) -> None:
-    """The process is a session of its own: what it has started goes with it."""
+    """Kill the process, which is a session of its own, with everything it has started."""
     if process.poll() is None:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(process.pid, signal.SIGKILL)
 
 
 def _progress(line: str) -> tuple[float, str] | None:
-    """What a line of progress says: the part that is done, and words; None for other lines."""
+    """Return the progress in a line: the part that is done, and words; None for other lines."""
     try:
-        told = json.loads(line)
-        done, of = float(told["done"]), float(told["of"])
+        progress = json.loads(line)
+        done, of = float(progress["done"]), float(progress["of"])
     except (ValueError, TypeError, KeyError, RecursionError):
         return None
     part = min(max(done / of, 0.0), 1.0) if of > 0.0 else 0.0
-    words = told.get("run", "")
+    words = progress.get("run", "")
     return (part, words[:100]) if isinstance(words, str) else (part, "")
 
 
 def _of_all(request: RunRequest, part: float, words: str) -> tuple[float, str]:
-    """The part of all of it that is done, when of what `words` names so much is; and what it does in words."""
+    """Return the part of the whole run that is done, given the part of the phase that `words` names; and the phase in
+    words."""
     if words not in PARTS:
         return part, ""
     if request.placement or request.provisioning or request.values:
@@ -387,7 +388,7 @@ def _read(path: Path) -> dict[str, Any] | None:
 
 
 def _run_of(id: str, about: dict[str, Any]) -> Run | None:
-    """A what-if as it was kept; None for what is none."""
+    """Return a stored what-if; None if the record is invalid."""
     try:
         request = dict(about.pop("wish"))
         kind, values = WhatIfKind(request.pop("kind")), tuple(request.pop("values"))

@@ -55,13 +55,13 @@ class PolicedRequest(Struct, frozen=True, array_like=True, forbid_unknown_fields
 
 @dataclass(frozen=True, slots=True)
 class AssuranceRecord:
-    """What is known of an environment's demand and of how it was served. days: oldest first, in slots of `slot_s` in
-    `timezone`. served: by layer and slot. instance: the number of the slot instance under way (-1: none), of which
-    `seen_s` seconds were observed, with a demand of at most `asked` units and the integral over time of the part that
-    was served of each layer, `sums`. ledger: what of its entitlement is used, as of slot
-    instance `ledger_instance`. policed: oldest first. couplings: in each
-    slot of the day how far its demand varies with that of the others (see `shared.policy_api.admission.Standing`);
-    coupled: in how many instances that was seen (0: it is not known)."""
+    """The known demand of an environment and its measured service. days: oldest first, in slots of `slot_s` in
+    `timezone`. served: by layer and slot. instance: the number of the current slot instance (-1: none), of which
+    `seen_s` seconds were observed. Its demand was at most `asked` units, and `sums` is the integral over time of the
+    served part of each layer. ledger: the used part of its quota, as of slot instance `ledger_instance`. policed:
+    oldest first. couplings: in each slot of the day, how far its demand varies with the others' (see
+    `shared.policy_api.admission.Standing`); coupled: the number of instances in which that was observed (0:
+    unknown)."""
 
     name: str
     timezone: str = "UTC"

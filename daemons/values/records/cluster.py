@@ -52,7 +52,7 @@ class InstanceRecord:
 
 
 @dataclass(frozen=True, slots=True)
-class HandsOff:
+class ReconciliationPause:
     """What somebody else did to a VM of a job (`what`: the event), at `at_s`. Until `until_s` the job is left alone;
     `count`: which time it is, a hold after the other."""
 
@@ -72,9 +72,9 @@ class JobRecord:
     highest speed of one that was seen (0: not measured). `awaits`: of the jobs that it is `after`, those that are not
     completed. Of a job of a queue: `ran_mcycles`, the seconds that it ran times the speed that it can have there, up to
     `runs_since_s`, from when on it runs (None: it does not); `ran_on`, the type of its nodes (None: it has not run; "":
-    none, or several). `user`: the broker user that submitted it ("": not known).
-    `hands_off`: what somebody else did to it last (None: nothing). Of an adopted VM: `definition`, its domain XML
-    without our metadata in pieces, and `definition_digest`, which names it ("": not known)."""
+    none, or several). `user`: the broker user that submitted it ("": not known). `reconciliation_paused`: what somebody
+    else did to it last (None: nothing). Of an adopted VM: `definition`, its domain XML without our metadata in pieces,
+    and `definition_digest`, which names it ("": not known)."""
 
     job: Job
     request: str
@@ -100,7 +100,7 @@ class JobRecord:
     runs_since_s: float | None = None
     ran_on: str | None = None
     user: str = ""
-    hands_off: HandsOff | None = None
+    reconciliation_paused: ReconciliationPause | None = None
     definition: tuple[str, ...] = ()
     definition_digest: str = ""
 
@@ -192,10 +192,10 @@ class FlowFactor(Struct, frozen=True, array_like=True, forbid_unknown_fields=Tru
 
 @dataclass(frozen=True, slots=True)
 class WebRecord:
-    """A web application. Its instances are jobs of their own. `removed`: it goes when the last of them is gone.
-    `wanted_instances`: how many there are to be until the next cycle (None: placement alone says). `replaced_s`: when
-    unhealthy instances were replaced within the last hour; `least`: see WebHealth. `factors`: as of when it was stored
-    last, once for each flow that was measured."""
+    """A web application. Its instances are jobs of their own. `removed`: it is deleted when the last of them is gone.
+    `wanted_instances`: the desired number until the next cycle (None: placement alone decides). `replaced_s`: when
+    unhealthy instances were replaced within the last hour; `least`: see WebHealth. `factors`: as of the last write, one
+    for each flow that was measured."""
 
     app: WebApp
     request: str
@@ -227,8 +227,8 @@ class Gain(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
 
 @dataclass(frozen=True, slots=True)
 class Provisioned:
-    """What a decision changed of the nodes that are to be in service: names `added` and `removed`; `dropped` are those
-    that had changed since. `held`: the automation level holds it back. The rest is as the policy said."""
+    """A decision's changes of the nodes in service: names `added` and `removed`; `dropped` are those that had changed
+    since. `held`: the automation level holds it back. The rest is as the policy returned it."""
 
     added: tuple[str, ...]
     removed: tuple[str, ...]
@@ -251,7 +251,7 @@ class Approval:
     why: str = ""
 
 
-REDISTRIBUTION = "redistribution"  # the policy of decisions between cycles that no policy has taken: see docs/web.md
+REDISTRIBUTION = "redistribution"  # the policy of decisions between cycles (docs/explanation/web.md)
 
 
 @dataclass(frozen=True, slots=True)
@@ -338,16 +338,16 @@ class ServedJob(Struct, frozen=True, array_like=True, forbid_unknown_fields=True
 
 @dataclass(frozen=True, slots=True)
 class WindowRecord:
-    """A deadline window's forecast, frozen for a period, and what the next one is made of.
+    """A deadline window's forecast, frozen for a period, and the data for the next one.
 
-    opens_s, submit_until_s, deadline_s: the period. rates: jobs that are expected to come in during each slot of its
-    submission period; spread: relative variance of their sum. mcycles, mcycles_error, mcycles_cv: of a job of the
-    queue, with the relative standard error of the mean. releases: expected releases of blocked jobs in each interval of
-    the period. arrivals_factor, service_factor: by how much the forecast was raised since it was made. from_s: since
-    when what happens is compared with it; since_s: since when jobs have been counted. arrivals_margin, service_margin:
-    remembered for later periods (1: none). danger_s: when it was last told that the promise is in danger (None: it
-    is not). missed: jobs of the last period that ended which were not done by its deadline; missed_s: that deadline (0:
-    none). days, served: history, oldest first.
+    opens_s, submit_until_s, deadline_s: the period. rates: jobs expected during each slot of its submission period;
+    spread: relative variance of their sum. mcycles, mcycles_error, mcycles_cv: of a job of the queue, with the relative
+    standard error of the mean. releases: expected releases of blocked jobs in each interval of the period.
+    arrivals_factor, service_factor: by how much the forecast was raised since it was made. from_s: start of the
+    comparison with it; since_s: start of the job count. arrivals_margin, service_margin: remembered for later periods
+    (1: none). danger_s: when the deadline was last reported to be at risk (None: it is not). missed: jobs of the last
+    ended period that were not done by its deadline; missed_s: that deadline (0: none). days, served: history, oldest
+    first.
     """
 
     name: str

@@ -17,9 +17,9 @@ class NoticeState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class NotificationRecord:
-    """One thing to be told over one channel. `id`: that of the message it goes with, a dot and its place there. `what`:
-    the code of an event, or of an alarm after `alarm:` or, when it is over, `cleared:`. `next_s`: when it is tried next
-    (None: not again). `error`: why the last try failed ("": none has)."""
+    """One notification over one channel. `id`: that of its message, a dot and its place there. `what`: the code of an
+    event, or of an alarm after `alarm:` or, when it is over, `cleared:`. `next_s`: time of the next attempt (None:
+    none). `error`: why the last attempt failed ("": none has)."""
 
     id: str
     at_s: float
@@ -44,10 +44,10 @@ class NotificationRecord:
 
 
 def message_of(notice: str) -> str:
-    """The id of the message of a notification, by the notification's id or its own."""
+    """Return the id of the message of a notification, by the notification's id or its own."""
     return notice.partition(".")[0]
 
 
 def trial_id(request: str) -> str:
-    """The id of the message of a `TryChannel`, by the id of that request."""
+    """Return the id of the message of a `TryChannel`, by the id of that request."""
     return "test-" + "".join(c if c.isascii() and c.isalnum() else "-" for c in request[:64])

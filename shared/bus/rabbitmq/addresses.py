@@ -17,8 +17,9 @@ REASON_LENGTH_MAX = 1024
 
 
 def tls_context(address: Address, tls: Tls) -> tuple[ssl.SSLContext, str]:
-    """What verifies the broker, and the name that it must have. InvalidValue for files that cannot be used, and for a
-    key that others can read or change; InvalidInput for credentials that nobody has passed."""
+    """Return the TLS context that verifies the broker, and the name that the broker must have. Raises InvalidValue for
+    files that cannot be used, and for a key that others can read or change; InvalidInput for credentials that were not
+    passed."""
     ca_file, cert_file, key_file = map(path_of, (tls.ca_file, tls.cert_file, tls.key_file))
     try:
         context = ssl.create_default_context(cafile=ca_file or None)
@@ -39,7 +40,7 @@ _UNKNOWN = (18, 19, 20, 21)
 
 
 def tls_advice(problem: ssl.SSLError) -> str:
-    """Why a broker is not trusted, or what else went wrong, and what to do about it."""
+    """Return why a broker is not trusted, or what else went wrong, and what to do about it."""
     code = getattr(problem, "verify_code", 0)
     if code in _EXPIRED:
         return "its certificate has expired: renew it, unless it is this machine's clock that is wrong"
@@ -55,8 +56,8 @@ def tls_advice(problem: ssl.SSLError) -> str:
 
 
 def queue_arguments(spec: QueueSpec) -> dict[str, Any]:
-    """The optional arguments of a queue's declaration: quorum queues where it is durable, classic ones elsewhere.
-    PermanentError for a durable exclusive queue: RabbitMQ replicates none."""
+    """Return the optional arguments of a queue's declaration: durable queues are quorum queues, others are classic.
+    Raises PermanentError for a durable exclusive queue: RabbitMQ cannot replicate it."""
     if spec.durable and spec.exclusive:
         raise PermanentError(f"queue {spec.name!r} cannot be durable and exclusive")
     arguments: dict[str, Any] = {}
@@ -73,7 +74,7 @@ def queue_arguments(spec: QueueSpec) -> dict[str, Any]:
 
 
 def dead_headers(dead: DeadMessage) -> dict[str, Any]:
-    """What a dead letter says of its origin; `dead_message` reads it."""
+    """Return the headers of a dead letter that describe its origin; `dead_message` reads them."""
     return {
         "reason": dead.reason[:REASON_LENGTH_MAX],
         "queue": dead.queue,
@@ -84,7 +85,7 @@ def dead_headers(dead: DeadMessage) -> dict[str, Any]:
 
 
 def dead_message(headers: Mapping[str, Any], routing_key: str, sender: str, body: bytes) -> DeadMessage:
-    """A message of the dead queue as it is told there; one that was sent there directly has no reason."""
+    """Return a message of the dead queue with its origin; a message that was sent there directly has no reason."""
     try:
         return DeadMessage(
             str(headers["reason"]),

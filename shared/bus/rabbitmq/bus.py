@@ -1,11 +1,11 @@
 """RabbitMQ behind `shared.ports.bus.Bus`; the only file that imports pika.
 
-A `RabbitConnection` has a thread of its own that owns pika's connection, so that heartbeats are served whatever its
-users do. Publishes, acknowledgements and calls go to that thread through a queue, events come back through another;
-the thread is woken once for many of them. Whatever ends a channel that is in use ends the connection, with `Lost`.
+A `RabbitConnection` has a thread of its own that owns pika's connection, so heartbeats continue even if its users
+block. Publishes, acknowledgements and calls go to that thread through a queue; events come back through another. The
+thread is woken once for many of them. Anything that ends a channel in use ends the connection, with `Lost`.
 
-One channel publishes, in confirm mode, so that the order of a publisher holds; each consumer has a channel of its own,
-and each declaration a passing one, so that a refusal touches nothing else.
+One channel publishes, in confirm mode, which preserves a publisher's order. Each consumer has a channel of its own.
+Each declaration has a temporary one: a refusal affects nothing else.
 """
 
 from __future__ import annotations
@@ -63,14 +63,14 @@ def connect(
     grant: Callable[[str], Grant] | None = grant_of,
     opening_s: float | None = None,
 ) -> RabbitConnection:
-    """A connection as the user of the URL (`amqp://` or, verified as `tls` says, `amqps://`).
+    """Connect as the user of the URL (`amqp://` or, verified according to `tls`, `amqps://`).
 
-    `heartbeat_s`: how often each side gives a sign of life at least; silence is noticed in `heartbeat_s` + 5 s to twice
-    that. `answer_s`: how long the broker may take to answer a call. `grant`: what the user may publish, to refuse the
-    rest here; None leaves that to the broker, which ends the connection for it. `opening_s`: how long it may take until
-    the connection is open, at all addresses of the host together; twice `answer_s` where None. Raises InvalidValue for
-    a URL or TLS files that cannot be used, BusUnavailable when there is no connection to be had, with what to do about
-    it.
+    `heartbeat_s`: the longest time between two signs of life from each side; silence is noticed in `heartbeat_s` + 5 s
+    to twice that. `answer_s`: how long the broker may take to answer a call. `grant`: what the user may publish; other
+    publishes are refused here. None leaves the check to the broker, which then ends the connection. `opening_s`: how
+    long it may take until the connection is open, at all addresses of the host together; twice `answer_s` if None.
+    Raises InvalidValue for a URL or TLS files that cannot be used. Raises BusUnavailable, with advice, when no
+    connection can be made.
     """
     logging.getLogger("pika").setLevel(logging.CRITICAL)  # what pika logs comes as an error or as `Lost`
     address = parse_url(url)
@@ -231,7 +231,8 @@ class RabbitConnection:
         self._consumed.add(queue)
 
     def acknowledge(self, tag: int) -> None:
-        """The delivery is dealt with. A tag of an earlier connection, or one that was dealt with, is ignored."""
+        """Acknowledge a processed delivery. A tag of an earlier connection, or one that was acknowledged before, is
+        ignored."""
         held = self._held.pop(tag, None)
         if held is not None and not self._down:
             self._post(held.acknowledge)
@@ -249,8 +250,8 @@ class RabbitConnection:
             self._post(partial(self._begin_burial, delivery, reason, None))
 
     def poll(self, timeout_s: float = 0.0) -> Sequence[BusEvent]:
-        """What has come in, waiting at most `timeout_s` for the first, or for a change of `blocked`. `Lost` comes last,
-        once."""
+        """Return the received events, waiting at most `timeout_s` for the first, or for a change of `blocked`. `Lost`
+        comes last, once."""
         inbox = self._inbox
         if inbox and (events := inbox.take()):
             return events
@@ -284,7 +285,7 @@ class RabbitConnection:
     # --- for any thread ----------------------------------------------------------------------------------------------
 
     def _post(self, job: _Job) -> None:
-        """Have the I/O thread do something. One that is awake already sees it by itself."""
+        """Queue a job for the I/O thread. If the thread is awake, it finds the job without a wake-up."""
         self._jobs.append(job)
         if not self._woken:
             with self._lock:
@@ -486,7 +487,7 @@ class RabbitConnection:
         self._loop.stop()
 
     def _lose(self, reason: str) -> None:
-        """The connection is of no more use: tell whoever polls, once, and end it."""
+        """End a connection that is no longer usable; notify the poller once."""
         if not self._opened.done():
             self._opened.set_exception(BusUnavailable(f"{self._address}: {reason}"))
         if not self._down:
@@ -509,7 +510,7 @@ class RabbitConnection:
 
 
 def _root(problem: BaseException) -> BaseException:
-    """The error inside the wrappings of pika's opening of a connection."""
+    """Return the error inside pika's wrappers of a failed connection."""
     while True:
         if isinstance(problem, opening.AMQPConnectionWorkflowFailed):
             problem = problem.exceptions[-1]
@@ -528,7 +529,7 @@ def _silence(address: Address, waited_s: float) -> str:
 
 
 def _advice(address: Address, problem: BaseException, answer_s: float) -> str:
-    """Why there is no connection and what to do about it; `answer_s`: how long pika waits."""
+    """Return why there is no connection and what to do about it; `answer_s`: how long pika waits."""
     root = _root(problem)
     if isinstance(root, opening.AMQPConnectorStackTimeout | faults.ConnectionOpenAborted | TimeoutError):
         return _silence(address, answer_s)

@@ -48,7 +48,7 @@ class _Room:
         self.left = VALUES_MAX
 
     def take(self) -> None:
-        """One more. Raises `_Unreadable`."""
+        """Take one more. Raises `_Unreadable` if the limit is reached."""
         self.left -= 1
         if self.left < 0:
             raise _Unreadable
@@ -93,7 +93,7 @@ def _array(encoded: bytes, at: int, end: int, depth: int, room: _Room) -> list[A
 
 
 def _value(encoded: bytes, at: int, end: int, depth: int, room: _Room) -> tuple[Any, int]:
-    """A value, None for one without a counterpart here, and where the next begins."""
+    """Return a value, None for one without a Python counterpart, and the position of the next."""
     room.take()
     kind, at = encoded[at : at + 1], at + 1
     if kind == b"V":

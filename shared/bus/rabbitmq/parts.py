@@ -29,7 +29,7 @@ class UnacknowledgedDelivery:
     delivery: Delivery
 
     def acknowledge(self) -> None:
-        """In the I/O thread. A channel that is gone has given the delivery back already."""
+        """Acknowledge the delivery, in the I/O thread. A closed channel has returned the delivery already."""
         if self.channel.is_open:
             self.channel.basic_ack(self.delivery_tag)
 
@@ -63,15 +63,15 @@ class Errand:
 
 
 def words(reason: BaseException) -> str:
-    """What ended a channel or a connection, as people read it."""
+    """Return the reason for the end of a channel or connection, in words."""
     text = getattr(reason, "reply_text", "")
     return f"{text} ({getattr(reason, 'reply_code', 0)})" if text else f"{type(reason).__name__}: {reason}"
 
 
 def unhandled(headers: Mapping[str, Any] | None) -> str:
-    """Why nobody should be handed what has these headers ("": they may). Those that are too long were not read. What
-    came back out of another queue is of somebody who has declared one that sends on, since none of ours does, and the
-    message says what was once said to whoever reads that queue."""
+    """Return why a delivery with these headers must not be passed on ("": it may). Headers that are too long were not
+    read. A message that was dead-lettered by another queue is refused. Trimtab has no queue that forwards, so somebody
+    else declared one, and the message was meant for the reader of that queue."""
     if isinstance(headers, TooLong):
         return f"{headers.size_bytes} bytes of headers are too many"
     queue = headers.get(FIRST_DEATH) if headers else None

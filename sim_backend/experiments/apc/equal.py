@@ -58,22 +58,22 @@ def play_three(seed: int, count: int = JOBS) -> Seed:
 
 
 def work_two(seeds: int) -> list[Work]:
-    """Every seed."""
+    """Return the work for every seed."""
     return [(play_two, (seed,)) for seed in range(seeds)]
 
 
 def work_three(seeds: int) -> list[Work]:
-    """Every seed."""
+    """Return the work for every seed."""
     return [(play_three, (seed,)) for seed in range(seeds)]
 
 
 def of(results: Sequence[Seed], rival: Rival) -> list[RunOutcome]:
-    """One rival's runs."""
+    """Return the outcomes of one rival."""
     return [result.ran[rival.label] for result in results]
 
 
 def rows_two(results: Sequence[Seed]) -> list[Row]:
-    """The claims of section 5.2."""
+    """Return the rows for the claims of section 5.2."""
     apc, starts = of(results, APC), of(results, APC_STARTS)
     moves = [float(ran.operations.get("suspend", 0) + ran.operations.get("migrate", 0)) for ran in (*apc, *starts)]
     best = [max(utility(run) for run in ran.completed) for ran in starts]
@@ -106,13 +106,13 @@ def _most_placed(ran: RunOutcome) -> float:
 
 
 def _apart_s(one: RunOutcome, other: RunOutcome) -> float:
-    """The largest difference between completion times, both sorted: identical jobs may change places."""
+    """Return the largest difference between the sorted completion times, since identical jobs may change places."""
     ends = [sorted(run.end_s or math.inf for run in ran.runs) for ran in (one, other)]
     return max(abs(a - b) for a, b in zip(ends[0], ends[1], strict=True))
 
 
 def _shift(runs: Sequence[RunOutcome]) -> Row:
-    """By how much the achieved utility follows the hypothetical one."""
+    """Return the row for the delay between the hypothetical utility and the achieved one."""
     what = "how much later the utility achieved drops than the hypothetical one (s)"
     why = f"when the least of both first falls {_DROP:g} below the best"
     return within("two.shift", what, 18_000.0, [_lag_s(ran) for ran in runs], 16_000.0, 20_000.0, 6, why)
@@ -150,12 +150,12 @@ def _deciding(runs: Sequence[RunOutcome]) -> list[Row]:
 
 
 def factor_of(run: JobRun) -> float:
-    """The relative goal factor of a job of 17,600 s."""
+    """Return the relative goal factor of a job of 17,600 s."""
     return round(((run.goal_s or math.inf) - run.submit_s) / RUN_S, 6)
 
 
 def least_utility(ran: RunOutcome, factor: float) -> float:
-    """The smallest utility achieved by the jobs of one factor."""
+    """Return the smallest utility achieved by the jobs of one factor."""
     return min((utility(run) for run in ran.completed if factor_of(run) == factor), default=math.nan)
 
 
@@ -166,7 +166,7 @@ def _suspends(runs: Sequence[RunOutcome]) -> Row:
 
 
 def rows_three(results: Sequence[Seed]) -> list[Row]:
-    """The claims of section 5.3."""
+    """Return the rows for the claims of section 5.3."""
     apc, fcfs = of(results, APC), of(results, FCFS)
     late = [float(sum(distance_s(run) < 0.0 for run in ran.completed)) for ran in apc]
     moved = [float(ran.moved_and_resumed) for ran in apc]

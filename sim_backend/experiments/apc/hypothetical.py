@@ -44,7 +44,7 @@ class Played:
 
 
 def jobs_one(scenario: str) -> list[Job]:
-    """The three jobs of Table 2."""
+    """Return the three jobs of Table 2."""
     columns = zip(_NAMES, _SUBMITS_S, _MAX_MHZ, _WORK_MCYCLES, _GOALS_S[scenario], strict=True)
     return [
         Job(name, (Stage(work, max_mhz, 0.0, _MIB),), submit_s, desired_start_s=submit_s, goal_s=goal_s)
@@ -53,7 +53,7 @@ def jobs_one(scenario: str) -> list[Job]:
 
 
 def play_one(scenario: str, rival: Rival = APC) -> Played:
-    """One node, a cycle of 1 s, until every job is completed."""
+    """Simulate one node with a cycle of 1 s until every job is completed."""
     passes: list[Pass] = []
     outcome = run_direct(
         jobs_one(scenario),
@@ -71,7 +71,7 @@ def play_one(scenario: str, rival: Rival = APC) -> Played:
 
 
 def _lines(seen: Pass) -> list[Line]:
-    """One line per job in the system: figures 7 and 8."""
+    """Yield one line per job in the system: figures 7 and 8."""
     work, outlook, given = seen.seen.workloads, seen.decision.outlook, _given_mhz(seen)
     predicted = {} if outlook is None else dict(zip(outlook.names, outlook.predicted, strict=True))
     best = {} if outlook is None else dict(zip(outlook.names, outlook.best, strict=True))
@@ -91,7 +91,7 @@ def _lines(seen: Pass) -> list[Line]:
 
 
 def _given_mhz(seen: Pass) -> dict[str, float]:
-    """CPU of every job that runs once the decision is carried out."""
+    """Return the CPU in MHz of every job that runs after the decision has been applied."""
     work, at = seen.seen.workloads, seen.seen.instances
     given = {
         name: at.cpu_mhz.item(work.first_instance.item(row))
@@ -118,7 +118,7 @@ def predicted(scenario: str, mhz: Mapping[str, float], done: Mapping[str, float]
 
 
 def work_one(seeds: int) -> list[Work]:
-    """Both scenarios; nothing in them is drawn at random."""
+    """Return the work for both scenarios. They contain no randomness."""
     del seeds
     return [(play_one, (scenario,)) for scenario in SCENARIOS]
 
@@ -171,7 +171,7 @@ def _decision(played: Played) -> Row:
 
 
 def tables_one(results: Sequence[Played]) -> dict[str, list[Line]]:
-    """Every cycle of both scenarios."""
+    """Return a table of every cycle for each scenario."""
     return {f"Experiment One, {played.scenario}": list(played.lines) for played in results}
 
 
@@ -196,8 +196,8 @@ _FIGURE_2_GOAL_S = 10_000.0
 
 
 def figure_2(utilities: Floats) -> Floats:
-    """CPU that each of the two applications needs for a target utility, float64[2, n]; above its highest utility, that
-    of the highest."""
+    """Return the CPU that each of the two applications needs for a target utility, float64[2, n]. Above an
+    application's highest utility it is the CPU for that utility."""
     wanted = []
     for max_mhz, best in FIGURE_2:
         run_s = (1.0 - best) * _FIGURE_2_GOAL_S
@@ -213,9 +213,9 @@ _FIGURE_5_MHZ, _FIGURE_5_GOAL_S = 1_000.0, 10_000.0
 
 
 def figure_5(times_s: Floats, factor: float) -> Floats:
-    """CPU that two jobs need for a utility of -0.1 while the first runs at its highest speed and the second is stopped,
-    float64[2, n]. The second's goal is `factor` times as far away as the first's; with 1 the jobs are identical, and
-    together they need just that speed."""
+    """Return the CPU that two jobs need for a utility of -0.1 while the first runs at its highest speed and the second
+    is stopped, float64[2, n]. The second's goal is `factor` times as far away as the first's. With 1 the jobs are
+    identical, and together they need exactly that speed."""
     due_s = np.array([1.0, factor])[:, None] * _FIGURE_5_GOAL_S * (1.0 - FIGURE_5_UTILITY)
     work = _FIGURE_5_MHZ * due_s[0] / 2.0
     done = np.array([1.0, 0.0])[:, None] * _FIGURE_5_MHZ * times_s

@@ -30,24 +30,26 @@ def play_five(seed: int, count: int = JOBS, late: int | None = None) -> RunOutco
 
 
 def work_five(seeds: int) -> list[Work]:
-    """Every seed."""
+    """Return the work for every seed."""
     return [(play_five, (seed,)) for seed in range(seeds)]
 
 
 def contended(cycle: Cycle) -> bool:
-    """Whether both sides could use more CPU than they are given: what one has, the other lacks."""
+    """Return whether both the web application and the jobs could use more CPU than they get, so that they compete for
+    it."""
     return cycle.web_mhz < WEB_MAX_MHZ - _ONE_MHZ and cycle.jobs_mhz < cycle.placed * JOB_MHZ - _ONE_MHZ
 
 
 def gap(cycle: Cycle) -> float:
-    """How far the web application's utility is from the jobs' common level."""
+    """Return the distance between the web application's utility and the jobs' common level; NaN if either is
+    missing."""
     if cycle.web is None or cycle.level is None:
         return float("nan")
     return abs(cycle.web - cycle.level)
 
 
 def rows_five(results: Sequence[RunOutcome]) -> list[Row]:
-    """The claims of section 5.5."""
+    """Return the rows for the claims of section 5.5."""
     shared = [[cycle for cycle in ran.cycles if contended(cycle)] for ran in results]
     furthest = [max((gap(cycle) for cycle in cycles), default=float("nan")) for cycles in shared]
     counted = [float(len(cycles)) for cycles in shared]

@@ -41,7 +41,7 @@ _SHIFT = 0.25  # of the points of one policy from those of the next
 
 
 def draw_one(results: Sequence[Any], folder: Path) -> list[Path]:
-    """Figures 1, 2 and 5, which come from formulas alone."""
+    """Draw figures 1, 2 and 5, which are computed from formulas alone."""
     del results
     return [_saved(folder, "1", _figure_1()), _saved(folder, "2", _figure_2()), _saved(folder, "5", _figure_5())]
 
@@ -91,7 +91,7 @@ def _figure_5() -> Chart:
 
 
 def draw_two(results: Sequence[equal.Seed], folder: Path) -> list[Path]:
-    """Figures 9, 10 and 11."""
+    """Draw figures 9, 10 and 11."""
     ran = results[0].ran[APC.label]
     return [
         _saved(folder, "9", _jobs(ran)),
@@ -101,7 +101,7 @@ def draw_two(results: Sequence[equal.Seed], folder: Path) -> list[Path]:
 
 
 def draw_three(results: Sequence[equal.Seed], folder: Path) -> list[Path]:
-    """Figures 12, 13 and 14."""
+    """Draw figures 12, 13 and 14."""
     ran = results[0].ran[APC.label]
     return [
         _saved(folder, "12", _jobs(ran)),
@@ -170,7 +170,7 @@ def _operations(ran: RunOutcome) -> Chart:
 
 
 def draw_four(results: Sequence[random.Outcome], folder: Path) -> list[Path]:
-    """Figures 15, 16 and 17, policies at cycles and by events apart; 17 in seconds and in utility."""
+    """Draw figures 15, 16 and 17, separately for policies at cycles and by events; 17 in seconds and in utility."""
     files = []
     for rivals, when, suffix in ((AT_CYCLES, "at cycles", ""), (BY_EVENTS, "by events", "-events")):
         met = _by_rate(results, rivals, f"goals met, {when}", "goals met (%)", _met)
@@ -214,7 +214,8 @@ def _distances(
     unit: str,
     of: Callable[[JobRun], float],
 ) -> Chart:
-    """One of five panels, for a time between arrivals: every job's distance, by factor and policy."""
+    """Return one of five panels, for one time between arrivals: every job's distance to its goal, by factor and
+    policy."""
     series: list[Series] = []
     for shift, (rival, colour) in enumerate(zip(rivals, _COLOURS, strict=True)):
         runs = [run for each in random.of(results, rival, gap_s) for run in each.done]
@@ -240,7 +241,7 @@ def _distances(
 
 
 def draw_five(results: Sequence[RunOutcome], folder: Path) -> list[Path]:
-    """Figures 18, 19 and 20."""
+    """Draw figures 18, 19 and 20."""
     ran = results[0]
     return [
         _saved(folder, "18", _web_utility()),

@@ -66,29 +66,30 @@ class Outcome:
 
 
 def play_four(seed: int, gap_s: float, rival: Rival, completions: int = COMPLETIONS) -> Outcome:
-    """Jobs arrive until so many are completed; operations cost nothing."""
+    """Simulate arriving jobs until `completions` of them are completed. Operations have no cost."""
     ran = play(jobs_four(seed, gap_s), cluster(), rival, costs="none", stop_after=completions, every_cycle=False)
     return Outcome(seed, gap_s, rival.label, tuple(ran.completed), ran.placement_changes)
 
 
 def work_four(seeds: int) -> list[Work]:
-    """Every rate and rival of every seed."""
+    """Return the work for every arrival rate, rival and seed."""
     return [(play_four, (seed, gap_s, rival)) for gap_s in GAPS_S for rival in RIVALS for seed in range(seeds)]
 
 
 def of(results: Sequence[Outcome], rival: Rival, gap_s: float | None = None) -> list[Outcome]:
-    """One rival's outcomes, at one rate or all."""
+    """Return the outcomes of one rival, at one arrival rate or at all."""
     return [r for r in results if r.label == rival.label and gap_s in (None, r.gap_s)]
 
 
 def factor_of(run: JobRun, factors: Sequence[float] = RANDOM_FACTORS) -> float:
-    """The goal factor of a random job: its relative goal is that of its shortest run time, one of three."""
+    """Return the goal factor of a random job. Its relative goal is that factor times its shortest run time, one of
+    three."""
     span_s = (run.goal_s or math.inf) - run.submit_s
     return min(factors, key=lambda f: min(abs(span_s / f - run_s) for run_s in (9_000.0, 17_600.0, 600.0)))
 
 
 def rows_four(results: Sequence[Outcome]) -> list[Row]:
-    """The claims of section 5.4."""
+    """Return the rows for the claims of section 5.4."""
     return [*_met_at_cycles(results), *_met_by_events(results), *_changes(results), *_spread(results)]
 
 

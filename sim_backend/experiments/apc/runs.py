@@ -62,13 +62,13 @@ class RunOutcome:
 
 
 def distance_s(run: JobRun) -> float:
-    """Seconds from a completed job's end to its goal; negative when it missed it."""
+    """Return the seconds from a completed job's end to its goal; negative when it missed the goal."""
     distance = run.distance_s
     return math.nan if distance is None else distance
 
 
 def utility(run: JobRun) -> float:
-    """The utility that a completed job achieved."""
+    """Return the utility that a completed job achieved."""
     achieved = run.utility
     return math.nan if achieved is None else achieved
 

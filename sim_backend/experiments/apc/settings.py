@@ -63,17 +63,17 @@ BY_EVENTS = (APC_STARTS, EDF_EVENTS, FCFS_EVENTS)
 
 
 def cluster() -> tuple[Node, ...]:
-    """The 25 nodes of Experiments Two to Five."""
+    """Return the 25 nodes of Experiments Two to Five."""
     return paper_nodes(NODES)
 
 
 def generator(experiment: int, seed: int) -> np.random.Generator:
-    """The generator of one experiment and seed; Experiment Five has the jobs of Two."""
+    """Return the random generator of one experiment and seed. Experiment Five uses the jobs of Two."""
     return np.random.default_rng([experiment, seed])
 
 
 def equal_jobs(submits_s: Sequence[float], factors: Sequence[float]) -> list[Job]:
-    """Jobs of Table 3, submitted at these times, with these relative goal factors."""
+    """Return jobs of Table 3 with these submission times and relative goal factors."""
     digits = len(str(len(submits_s) - 1))
     return [
         Job(
@@ -93,7 +93,7 @@ def jobs_two(seed: int, count: int = JOBS) -> list[Job]:
 
 
 def jobs_three(seed: int, count: int = JOBS) -> list[Job]:
-    """The same with three goal factors; their probabilities are made to add up to 1."""
+    """Return the same jobs with three goal factors. Their probabilities are scaled to a sum of 1."""
     rng = generator(3, seed)
     submits_s = _submits_s(rng, [GAP_S] * count)
     shares = np.array(FACTOR_SHARES) / sum(FACTOR_SHARES)
@@ -106,7 +106,7 @@ def jobs_four(seed: int, gap_s: float, count: int = DRAWN) -> list[Job]:
 
 
 def jobs_five(seed: int, count: int = JOBS, late: int = LATE_JOBS) -> list[Job]:
-    """Those of Experiment Two, the last of them after gaps of 350 s."""
+    """Return the jobs of Experiment Two, the last of them with gaps of 350 s."""
     early = count - min(late, count)
     return equal_jobs(
         _submits_s(generator(2, seed), [GAP_S] * early + [LATE_GAP_S] * (count - early)), [FACTOR] * count
@@ -119,7 +119,7 @@ def _submits_s(rng: np.random.Generator, mean_gaps_s: Sequence[float]) -> list[f
 
 
 def web_five(nodes: int = NODES) -> WebLoad:
-    """The web application of Experiment Five: one instance on every node; its goal is taken as 1 s."""
+    """Return the web application of Experiment Five: one instance on every node, with an assumed goal of 1 s."""
     flow = Flow("all", mean_s=1.0, t_min_s=WEB_T_MIN, model=ModelForm.SHIFTED_HYPERBOLA)
     app = WebApp("web", (flow,), WEB_MIB, max_mhz=4 * JOB_MHZ, min_instances=nodes, max_instances=nodes, vcpus=4)
     return WebLoad(app, ((0.0, (FlowLoad(WEB_C_MHZ, WEB_LOAD_MHZ),)),), WEB_MAX_MHZ)

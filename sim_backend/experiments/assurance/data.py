@@ -54,20 +54,22 @@ def series_of(demand: Ints) -> Series:
 
 
 def data_folder(*names: Name) -> Path:
-    """Where the traces are. Raises `InvalidInput` where nobody said, or the folder lacks what `names` need."""
+    """Return the folder of the traces. Raises `InvalidInput` when it is not configured or lacks the files of
+    `names`."""
     named = os.environ.get(DATA_VARIABLE, "")
     needed = [file for name in names for file in FILES[name]]
     missing = [file for file in needed if not (Path(named) / file).is_file()]
     if missing:
         what = "is not set" if not named else f"names a folder without {', '.join(missing)}"
-        raise InvalidInput(Problem(DATA_VARIABLE, what, "the folder of the public logs and traces (docs/data.md)"))
+        raise InvalidInput(
+            Problem(DATA_VARIABLE, what, "the folder of the public logs and traces (docs/appendix/data.md)")
+        )
     return Path(named)
 
 
 @lru_cache(maxsize=4)
 def read_demands(folder: Path, name: Name) -> Demands:
-    """One of the data sets, read once; its arrays are read-only. Raises `InvalidInput` where a file is missing or
-    broken."""
+    """Return one of the data sets, with read-only arrays. Raises `InvalidInput` when a file is missing or invalid."""
     found = _bitbrains(folder) if name == "bitbrains" else _planetlab(folder)
     found.plain.flags.writeable = found.overhead.flags.writeable = False
     return found
@@ -78,8 +80,8 @@ def _with_overhead(series: Ints) -> Ints:
 
 
 def _bitbrains(folder: Path) -> Demands:
-    """The VMs that are there on all days; every hour has the largest demand of the intervals that touch it. The
-    calendar is that of UTC, weekends are left out after the migration rule."""
+    """Return the demands of the VMs that exist on all days. The demand of an hour is the largest of the intervals that
+    overlap it. Days are in UTC; weekends are removed after the migration rule is applied."""
     trace, vms = (folder / file for file in BITBRAINS)
     rows, about = _table(trace, 5), _table(vms, 6)
     begin_s = int(_FIRST_DAY.timestamp())
@@ -95,7 +97,7 @@ def _bitbrains(folder: Path) -> Demands:
 
 
 def _by_hour(rows: Floats, cpus: float, capacity_mhz: float, begin_s: int) -> Ints:
-    """The largest demand of each hour of one VM; 0 where there is no sample."""
+    """Return the largest demand of each hour for one VM; 0 where there is no sample."""
     end_s = rows[:, 1] - begin_s
     first = np.floor((end_s - rows[:, 2]) / _HOUR_S).astype(np.int64)
     count = np.ceil(end_s / _HOUR_S).astype(np.int64) - first
@@ -109,8 +111,8 @@ def _by_hour(rows: Floats, cpus: float, capacity_mhz: float, begin_s: int) -> In
 
 
 def _planetlab(folder: Path) -> Demands:
-    """The VMs, of one CPU each, whose names ran on both days, dealt out to 48 applications in the order of their names.
-    Each five minutes of an hour of each day is an observation of its slot."""
+    """Return the demands of the single-CPU VMs whose names ran on both days, distributed to 48 applications in the
+    order of their names. Each five minutes of an hour of each day is one observation of its slot."""
     days = [_by_name(folder / file) for file in PLANETLAB]
     both = sorted(set(days[0]).intersection(days[1]))
     if len(both) < APPLICATIONS:
@@ -129,7 +131,7 @@ def _planetlab(folder: Path) -> Demands:
 
 
 def _by_name(path: Path) -> dict[str, Floats]:
-    """CPU use in percent by VM."""
+    """Return the CPU use in percent by VM."""
     lines = [line.split(",", 1) for line in [*csv_lines(path)][1:]]
     names = [line[0] for line in lines]
     values = _numbers(path, "".join(line[-1] for line in lines), SLOTS * _PER_HOUR)

@@ -21,15 +21,15 @@ def drawn(observed: Ints, days: int, rng: Generator, together: bool = False) -> 
 
 
 def resampled(observed: Ints, days: int, rng: Generator) -> Ints:
-    """Days of which each application and slot is drawn anew from the observed ones: what another history of that length
-    might have shown. The number of each value is binomial and the probabilities sum to 1 (section 6.4.3)."""
+    """Return days in which each application and slot is resampled from the observed days, as another possible history
+    of that length. The number of each value is binomial and the probabilities sum to 1 (section 6.4.3)."""
     index = rng.integers(len(observed), size=(days, *observed.shape[1:]))
     return np.take_along_axis(observed, index, axis=0)
 
 
 def satisfied(demand: Ints, servers: int) -> Floats:
-    """The part of each day's and slot's demand that so many servers satisfy [days, slots]: min(servers / demand, 1)
-    (section 6.4.2); 1 where there is none."""
+    """Return the fraction of each day's and slot's demand that `servers` servers satisfy [days, slots]: min(servers /
+    demand, 1) (section 6.4.2); 1 where there is no demand."""
     total = demand.sum(axis=-1)
     part: Floats = np.minimum(servers / np.maximum(total, 1), 1.0)
     return part

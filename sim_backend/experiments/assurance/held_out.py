@@ -48,7 +48,7 @@ class HeldOut:
 
 
 def play_held_out(folder: Path, name: Name) -> HeldOut:
-    """With overhead; nothing is drawn at random."""
+    """Evaluate the held-out days, with overhead and without randomness."""
     demand = read_demands(folder, name).overhead
     known = round(len(demand) * KNOWN[name])
     total, before = measured(demand[:known])
@@ -66,14 +66,14 @@ def play_held_out(folder: Path, name: Name) -> HeldOut:
 
 
 def work_held_out(seeds: int) -> Sequence[Work]:
-    """Both data sets."""
+    """Return the work for both data sets."""
     del seeds
     folder = data_folder(*DATA)
     return [(play_held_out, (folder, name)) for name in DATA]
 
 
 def rows_held_out(results: Sequence[HeldOut]) -> list[Row]:
-    """Whether each promise was kept."""
+    """Return rows that show whether each promise was kept."""
     rows: list[Row] = []
     for each in results:
         chosen = ", ".join(f"{method} in {slots} slots" for method, slots in each.methods.items())

@@ -25,7 +25,7 @@ _DEFAULT = HEAD_ROOMS[-1]
 
 
 def _by_slot(title: str, unit: str, named: Mapping[str, Floats | Ints], promised: Sequence[float] = ()) -> Chart:
-    """A line for each; those of four neighbours are alike but for the colour."""
+    """Return a chart with one line per name. The lines of each group of four share a style and differ in colour."""
     series = tuple(
         Series(name, range(len(values)), values.tolist(), colour=_COLOURS[place % 4], dash=place // 4, dotted=True)
         for place, (name, values) in enumerate(named.items())
@@ -35,7 +35,7 @@ def _by_slot(title: str, unit: str, named: Mapping[str, Floats | Ints], promised
 
 
 def draw_sizes(results: Sequence[Sized], folder: Path) -> list[Path]:
-    """Figures 2 and 3."""
+    """Draw figures 2 and 3."""
     pictures: list[Path] = []
     for each in results:
         name = each.name
@@ -85,19 +85,19 @@ def draw_perturbed(results: Sequence[Perturbed], folder: Path) -> list[Path]:
 
 
 def draw_policed(results: Sequence[Policed], folder: Path) -> list[Path]:
-    """Figures 6 to 8, with the default head-room (-head-room) and without any."""
+    """Draw figures 6 to 8, with the default headroom (file suffix `-head-room`) and without any."""
     pictures: list[Path] = []
     for each in (each for each in results if each.seed == 0):
-        for head_room in HEAD_ROOMS:
-            pictures += _policed(each, head_room, folder, "-head-room" if head_room == _DEFAULT else "")
+        for headroom in HEAD_ROOMS:
+            pictures += _policed(each, headroom, folder, "-head-room" if headroom == _DEFAULT else "")
     return pictures
 
 
-def _policed(each: Policed, head_room: float, folder: Path, ending: str) -> list[Path]:
+def _policed(each: Policed, headroom: float, folder: Path, ending: str) -> list[Path]:
     pictures: list[Path] = []
-    courses = {kind: each.courses[(head_room, kind), "lower"] for kind in POLICING}
-    both = {kind: each.courses[(head_room, kind), "both"].left for kind in POLICING}
-    honest = each.courses[(head_room, "none"), "honest"].left
+    courses = {kind: each.courses[(headroom, kind), "lower"] for kind in POLICING}
+    both = {kind: each.courses[(headroom, kind), "both"].left for kind in POLICING}
+    honest = each.courses[(headroom, "none"), "honest"].left
     for index, (part, theta) in enumerate(zip("ab", (UPPER, LOWER), strict=True)):
         served = {kind: course.theta[:, index] for kind, course in courses.items()}
         title = f"class {theta:g}, by policing"

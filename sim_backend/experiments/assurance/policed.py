@@ -105,7 +105,8 @@ def pools_of(observed: Ints) -> Pools:
 
 
 def misbehaving(honest: Ints, peaks: Ints, rng: np.random.Generator) -> Ints:
-    """From a day of its own on each application asks for its peak in slots 10 to 18: [days, slots, applications]."""
+    """Return the demand [days, slots, applications] if each application requests its peak in slots 10 to 18 from a
+    random day on."""
     days, slots, applications = honest.shape
     begun = np.arange(days)[:, None] >= rng.integers(BAD_FROM_DAYS, size=applications)
     there = np.zeros(slots, dtype=bool)
@@ -125,21 +126,22 @@ def course(pools: Pools, guaranteed: Ints, entitled: Ints) -> Course:
 
 
 def honest(pools: Pools, guaranteed: Ints, entitled: Ints, asked: Ints) -> Honest:
-    """What honest applications lose by policing alone: surplus waits for what all classes leave."""
+    """Return the loss of honest applications due to policing alone: surplus gets only the servers that all classes
+    leave unused."""
     served = share_pools(entitled.sum(axis=-2), pools.needed, pools.sizes).sum(axis=-1)
     surplus = (asked - entitled).sum(axis=(-2, -1))
     lost = np.maximum(surplus - (pools.total - guaranteed - served), 0)
     return Honest(float(surplus.sum() / asked.sum()), float(lost.sum() / asked.sum()))
 
 
-def allowed(observed: Ints, kind: str, head_room: float) -> Limits:
-    """The entitlements of one kind of policing."""
+def allowed(observed: Ints, kind: str, headroom: float) -> Limits:
+    """Return the quotas of one kind of policing."""
     rows = WINDOW_SLOTS if kind in ("horizontal", "both") else ()
-    return limits(observed, head_room, rows, None if kind in ("vertical", "both") else ())
+    return limits(observed, headroom, rows, None if kind in ("vertical", "both") else ())
 
 
 def play_policed(folder: Path, name: Name, seed: int, days: int = DAYS) -> Policed:
-    """Figures 6 to 8 with one seed."""
+    """Compute figures 6 to 8 for one seed."""
     observed = read_demands(folder, name).overhead
     pools, rng = pools_of(observed), np.random.default_rng([STREAM, seed])
     guaranteed = drawn(observed, days, rng).sum(axis=-1)
@@ -150,10 +152,10 @@ def play_policed(folder: Path, name: Name, seed: int, days: int = DAYS) -> Polic
     who = {"honest": [0, 1], "lower": [0, 3], "both": [2, 3]}
     courses: dict[tuple[Variant, str], Course] = {}
     lost: dict[Variant, Honest] = {}
-    for head_room in HEAD_ROOMS:
+    for headroom in HEAD_ROOMS:
         for kind in POLICING:
-            variant = head_room, kind
-            entitled = asked if kind == "none" else policed(asked, allowed(filled, kind, head_room), filled)
+            variant = headroom, kind
+            entitled = asked if kind == "none" else policed(asked, allowed(filled, kind, headroom), filled)
             for behaviour, classes in who.items():
                 courses[variant, behaviour] = course(pools, guaranteed, entitled[..., classes])
             lost[variant] = honest(pools, guaranteed, entitled[..., :2], asked[..., :2])
@@ -190,13 +192,13 @@ def play_entitled(folder: Path, name: Name) -> Entitled:
 
 
 def work_entitled(seeds: int) -> Sequence[Work]:
-    """Both data sets."""
+    """Return the work for both data sets."""
     del seeds
     folder = data_folder(*DATA)
     return [(play_entitled, (folder, name)) for name in DATA]
 
 
 def work_policed(seeds: int) -> Sequence[Work]:
-    """Both data sets."""
+    """Return the work for both data sets and every seed."""
     folder = data_folder(*DATA)
     return [(play_policed, (folder, name, seed)) for name in DATA for seed in range(seeds)]

@@ -53,19 +53,19 @@ def rows_entitled(results: Sequence[Entitled]) -> list[Row]:
 
 
 def rows_policed(results: Sequence[Policed]) -> list[Row]:
-    """Figures 6 to 8, without head-room as in the paper, and with the default one."""
+    """Return the rows for figures 6 to 8, without headroom as in the paper and with the default headroom."""
     rows: list[Row] = []
     for name in dict.fromkeys(each.name for each in results):
         mine = [each for each in results if each.name == name]
-        for head_room in HEAD_ROOMS:
-            rows += _figures_6_and_7(name, mine, head_room)
+        for headroom in HEAD_ROOMS:
+            rows += _figures_6_and_7(name, mine, headroom)
         rows += _honest(name, mine)
         rows += _figure_8(name, mine)
     return rows
 
 
-def _label(head_room: float) -> str:
-    return f"head-room {head_room:g}" if head_room else "no head-room"
+def _label(headroom: float) -> str:
+    return f"head-room {headroom:g}" if headroom else "no head-room"
 
 
 def in_bad_slots(each: Policed, variant: Variant) -> float:
@@ -73,17 +73,17 @@ def in_bad_slots(each: Policed, variant: Variant) -> float:
     return float(each.courses[variant, "lower"].theta[BAD_SLOTS, 1].mean())
 
 
-def _figures_6_and_7(name: str, results: Sequence[Policed], head_room: float) -> Iterator[Row]:
-    id, label = f"{name}/{head_room:g}", f"{name}, {_label(head_room)}"
-    courses = {kind: [each.courses[(head_room, kind), "lower"] for each in results] for kind in POLICING}
+def _figures_6_and_7(name: str, results: Sequence[Policed], headroom: float) -> Iterator[Row]:
+    id, label = f"{name}/{headroom:g}", f"{name}, {_label(headroom)}"
+    courses = {kind: [each.courses[(headroom, kind), "lower"] for each in results] for kind in POLICING}
     for kind, found in courses.items():
-        values = [in_bad_slots(each, (head_room, kind)) for each in results]
+        values = [in_bad_slots(each, (headroom, kind)) for each in results]
         what = f"{label}, {kind}: theta of the misbehaving class in its slots"
         low = min(float(one.theta[:, 1].min()) for one in found)
         yield Row(f"6/{id}/{kind}", what, None, round(mean(values), 4), None, f"lowest slot {low:.4f}")
-    orders = [_ordered([in_bad_slots(each, (head_room, kind)) for kind in POLICING]) for each in results]
+    orders = [_ordered([in_bad_slots(each, (headroom, kind)) for kind in POLICING]) for each in results]
     what = f"{label}: none < horizontal << vertical <= both"
-    shown = " / ".join(f"{mean([in_bad_slots(each, (head_room, kind)) for each in results]):.4f}" for kind in POLICING)
+    shown = " / ".join(f"{mean([in_bad_slots(each, (headroom, kind)) for each in results]):.4f}" for kind in POLICING)
     why = f"in {sum(orders)} of {len(orders)} runs; <<: at most {_LESS:g} of it is short; <=: within {_ERROR:g}"
     yield Row(f"6/{id}/order", what, "yes", shown, all(orders), why)
     spared = [float(one.theta[:, 0].min()) for found in courses.values() for one in found]
@@ -116,12 +116,12 @@ def _satisfied_applications(course: Course) -> float:
 
 
 def _honest(name: str, results: Sequence[Policed]) -> Iterator[Row]:
-    for head_room in HEAD_ROOMS:
-        label, id = f"{name}, {_label(head_room)}", f"honest/{name}/{head_room:g}"
-        found = [each.honest[head_room, "both"] for each in results]
+    for headroom in HEAD_ROOMS:
+        label, id = f"{name}, {_label(headroom)}", f"honest/{name}/{headroom:g}"
+        found = [each.honest[headroom, "both"] for each in results]
         surplus, lost = [each.surplus for each in found], [each.lost for each in found]
         what = f"{label}, both: part of honest demand that counts as surplus"
-        if head_room:
+        if headroom:
             yield within(f"{id}/surplus", what, None, surplus, 0.0, LOSS_MAX)
         else:
             yield Row(f"{id}/surplus", what, None, round(mean(surplus), 4), None, "why there is head-room")
@@ -151,10 +151,10 @@ def _figure_8(name: str, results: Sequence[Policed]) -> Iterator[Row]:
         "" if holds else f"; its mean demand is nearer to its peak, {near}"
     )
     yield Row(f"8a/{name}", what, UNUSED_PERCENT, round(percent, 1), holds, why)
-    for head_room in HEAD_ROOMS:
-        left = {kind: unused(results, (head_room, kind), "both") for kind in POLICING}
+    for headroom in HEAD_ROOMS:
+        left = {kind: unused(results, (headroom, kind), "both") for kind in POLICING}
         shown = " / ".join(f"{value:.1f}" for value in left.values())
-        label, id = f"{name}, {_label(head_room)}, both misbehave", f"8b/{name}/{head_room:g}"
+        label, id = f"{name}, {_label(headroom)}, both misbehave", f"8b/{name}/{headroom:g}"
         what = f"{label}: servers left with no, horizontal, vertical policing, both: more by vertical, most by both"
         yield Row(
             f"{id}/more",
@@ -171,23 +171,23 @@ def _figure_8(name: str, results: Sequence[Policed]) -> Iterator[Row]:
 
 
 def tables_policed(results: Sequence[Policed]) -> Tables:
-    """What each kind of policing does, the first seed."""
+    """Return tables of the effect of each kind of policing, for the first seed."""
     return {
         f"policing: {each.name}, pools {each.pools.guaranteed}, {each.pools.sizes[0]} and {each.pools.sizes[1]}": [
             {
-                "head_room": head_room,
+                "headroom": headroom,
                 "policing": kind,
                 "misbehaving": behaviour,
-                "higher_lowest_slot": round(float(each.courses[(head_room, kind), behaviour].theta[:, 0].min()), 4),
-                "lower_lowest_slot": round(float(each.courses[(head_room, kind), behaviour].theta[:, 1].min()), 4),
+                "higher_lowest_slot": round(float(each.courses[(headroom, kind), behaviour].theta[:, 0].min()), 4),
+                "lower_lowest_slot": round(float(each.courses[(headroom, kind), behaviour].theta[:, 1].min()), 4),
                 "lower_bad_slots": round(
-                    float(each.courses[(head_room, kind), behaviour].theta[BAD_SLOTS, 1].mean()), 4
+                    float(each.courses[(headroom, kind), behaviour].theta[BAD_SLOTS, 1].mean()), 4
                 ),
-                "servers_left": round(unused([each], (head_room, kind), behaviour), 1),
-                "honest_surplus": round(each.honest[head_room, kind].surplus, 5),
-                "honest_lost": round(each.honest[head_room, kind].lost, 5),
+                "servers_left": round(unused([each], (headroom, kind), behaviour), 1),
+                "honest_surplus": round(each.honest[headroom, kind].surplus, 5),
+                "honest_lost": round(each.honest[headroom, kind].lost, 5),
             }
-            for head_room, kind, behaviour in _lines(each)
+            for headroom, kind, behaviour in _lines(each)
         ]
         for each in results
         if each.seed == results[0].seed
@@ -196,7 +196,7 @@ def tables_policed(results: Sequence[Policed]) -> Tables:
 
 def _lines(each: Policed) -> Iterator[tuple[float, str, str]]:
     seen: set[tuple[str, str]] = set()
-    for (head_room, kind), behaviour in each.courses:
+    for (headroom, kind), behaviour in each.courses:
         if kind != "none" or (kind, behaviour) not in seen:
             seen.add((kind, behaviour))
-            yield head_room, kind, behaviour
+            yield headroom, kind, behaviour

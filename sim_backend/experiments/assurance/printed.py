@@ -41,7 +41,7 @@ def _profile(pmf: Sequence[float]) -> Profile:
 
 
 def play_printed() -> Printed:
-    """All of them."""
+    """Compute all of the printed figures."""
     two = utility([_profile(pmf) for pmf in TWO_PMFS])
     return Printed(
         {
@@ -60,13 +60,13 @@ def play_printed() -> Printed:
 
 
 def work_printed(seeds: int) -> Sequence[Work]:
-    """Nothing is drawn at random, and no data are needed."""
+    """Return the work, which contains no randomness and needs no data."""
     del seeds
     return [(play_printed, ())]
 
 
 def rows_printed(results: Sequence[Printed]) -> list[Row]:
-    """Each beside its right value."""
+    """Return one row for each printed figure, with the correct value."""
     (found,) = results
     rows: list[Row] = []
     for column, ((mean, sd), servers) in zip(("no-correlation", "overhead"), NORMAL_SIZES.items(), strict=True):

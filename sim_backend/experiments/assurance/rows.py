@@ -187,7 +187,7 @@ def rows_simulated(results: Sequence[Achieved]) -> list[Row]:
 
 
 def _reasoned(row: Row, why: str, name: str) -> Row:
-    """Why a claim does not hold on the data of few large applications."""
+    """Return the row with the reason why the claim does not hold on data of few large applications."""
     if row.holds is not False or not _REASONS[name]:
         return row
     return Row(row.id, row.what, row.paper, row.ours, row.holds, row.why + why + _REASONS[name])

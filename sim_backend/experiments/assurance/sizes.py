@@ -48,21 +48,21 @@ class Sized:
 
 
 def measured(demand: Ints) -> tuple[Utility, Measured]:
-    """The sum of demands [days, slots, applications]."""
+    """Return the utility and the measured statistics of the summed demands [days, slots, applications]."""
     series = series_of(demand)
     return utility(profiles(series)), measure(series)
 
 
 def example_of(demand: Ints) -> int:
-    """The application that stands for all in tables: that whose demand deviates more than that of half of those that
-    vary at all."""
+    """Return the index of the application that serves as the example in tables: the one with the median standard
+    deviation of demand among those that vary."""
     deviation = demand.std(axis=0).mean(axis=0)
     vary = np.flatnonzero(deviation > 0.0)
     return int(vary[np.argsort(deviation[vary], kind="stable")[len(vary) // 2]])
 
 
 def play_sizes(folder: Path, name: Name) -> Sized:
-    """Everything; nothing is drawn at random."""
+    """Compute all sizes, without randomness."""
     demands = read_demands(folder, name)
     (plain, plain_measured), (overhead, overhead_measured) = measured(demands.plain), measured(demands.overhead)
     worst, worst_overhead = plain.worst_rho(), overhead.worst_rho()
@@ -98,7 +98,7 @@ def play_sizes(folder: Path, name: Name) -> Sized:
 
 
 def work_sizes(seeds: int) -> Sequence[Work]:
-    """Both data sets."""
+    """Return the work for both data sets."""
     del seeds
     folder = data_folder(*DATA)
     return [(play_sizes, (folder, name)) for name in DATA]

@@ -43,7 +43,7 @@ class Demands:
 
 
 def play_demand(folder: Path) -> list[Demands]:
-    """Both series. Raises `InvalidInput` where a file is missing or broken."""
+    """Compute both demand series. Raises `InvalidInput` when a file is missing or invalid."""
     requests = read_requests(folder / REQUESTS, START, TWO_WEEKS_S)
     made = (
         ("hourly", WEB, by_hour(requests, WEB_PEAK)),
@@ -58,19 +58,20 @@ def _kept(path: Path) -> Steps:
 
 
 def work_demand(seeds: int) -> list[Work]:
-    """All of it at once; nothing is drawn at random."""
+    """Return the work as a single piece without randomness."""
     del seeds
     folder = data_folder()
     missing = [file for file in (REQUESTS, WEB_BY_MINUTE) if not (folder / file).is_file()]
     if missing:
         raise InvalidInput(
-            Problem(DATA_VARIABLE, f"names a folder without {', '.join(missing)}", "the public logs (docs/data.md)")
+            Problem(DATA_VARIABLE, f"names a folder without {', '.join(missing)}", "the logs (docs/appendix/data.md)")
         )
     return [(play_demand, (folder,))]
 
 
 def rows_demand(results: Sequence[Sequence[Demands]]) -> list[Row]:
-    """What the figure says, and that the series kept beside the requests are what comes out of them."""
+    """Return rows for the claims of the figure, and for whether the stored series equal those computed from the
+    requests."""
     rows: list[Row] = []
     for each in (demand for found in results for demand in found):
         same = sum(one == other for one, other in zip(each.made, each.kept, strict=False))

@@ -15,7 +15,7 @@ from sim_backend.experiments.experiment import Experiment, Paper
 
 
 def _no_pictures(results: Sequence[Any], folder: Path) -> list[Path]:
-    """The paper has none of these."""
+    """Draw nothing: the paper has no figures for this experiment."""
     del results, folder
     return []
 

@@ -42,7 +42,8 @@ WASTED = Metric("wasted", "wasted (node-hours)", lambda run: run.lost_node_hours
 def compared(
     id: str, what: str, paper: float, run: Coordinated, metric: Metric, others: Sequence[Coordinated] = ()
 ) -> Row:
-    """One figure; `others`: the same with other phases of the lease timer, which tell why it may differ."""
+    """Return the row of one figure. `others`: the same run with other phases of the lease timer, which explain why it
+    may differ."""
     ours = metric.of(run)
     holds = abs(ours - paper) <= (metric.frac * abs(paper) if metric.frac else POINTS)
     why = _why(id, paper, ours, holds, metric, others)
@@ -50,7 +51,7 @@ def compared(
 
 
 def _why(id: str, paper: float, ours: float, holds: bool, metric: Metric, others: Sequence[Coordinated]) -> str:
-    """What the difference comes from, as far as that is known; nothing where there is none."""
+    """Return the known causes of the difference; "" if there is none."""
     reasons: list[str] = []
     if abs(ours - paper) < (1.0 if metric.frac else POINTS):
         return ""

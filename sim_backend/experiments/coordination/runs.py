@@ -78,7 +78,7 @@ class _Player:
         }
 
     def play(self, setting: Setting, web_peak: int = 128) -> Coordinated:
-        """Two weeks."""
+        """Simulate two weeks."""
         return coordinate(self.jobs, self.demands[web_peak], setting)
 
 
@@ -127,7 +127,7 @@ def play_lent(folder: Path, name: Name, phases_s: Sequence[float] = PHASES_S) ->
 
 
 def play_studied(folder: Path, name: Name) -> Studied:
-    """Figures 12 to 16."""
+    """Compute figures 12 to 16."""
     player = _Player(folder, name)
     lower, both = player.log.lower[128], player.log.nodes + 128
     terms: Mapping[str, Callable[[float], BatchTerms]] = {
@@ -150,30 +150,32 @@ def play_studied(folder: Path, name: Name) -> Studied:
 
 
 def data_folder() -> Path:
-    """Where the logs are. Raises `InvalidInput` where nobody said."""
+    """Return the folder of the logs. Raises `InvalidInput` when it is not configured or lacks a log."""
     named = os.environ.get(DATA_VARIABLE, "")
     folder = Path(named)
     needed = (WEB, *(log.file for log in LOGS.values()))
     missing = [name for name in needed if not (folder / name).is_file()] if named else list(needed)
     if missing:
         what = "is not set" if not named else f"names a folder without {', '.join(missing)}"
-        raise InvalidInput(Problem(DATA_VARIABLE, what, "the folder of the public logs and traces (docs/data.md)"))
+        raise InvalidInput(
+            Problem(DATA_VARIABLE, what, "the folder of the public logs and traces (docs/appendix/data.md)")
+        )
     return folder
 
 
 def work_bounded(seeds: int) -> list[Work]:
-    """Both logs; nothing is drawn at random."""
+    """Return the work for both logs. It contains no randomness."""
     del seeds
     return [(play_bounded, (data_folder(), name)) for name in LOGS]
 
 
 def work_lent(seeds: int) -> list[Work]:
-    """Both logs."""
+    """Return the work for both logs."""
     del seeds
     return [(play_lent, (data_folder(), name)) for name in LOGS]
 
 
 def work_studied(seeds: int) -> list[Work]:
-    """Both logs."""
+    """Return the work for both logs."""
     del seeds
     return [(play_studied, (data_folder(), name)) for name in LOGS]

@@ -69,7 +69,7 @@ class Served:
 
 
 def play_off() -> tuple[Point, ...]:
-    """16 instances, each load held for a while."""
+    """Simulate 16 instances and hold each load for a while."""
     begins = [BEGIN_S + index * HOLD_S for index in range(len(LOADS))]
     demand = steps([(at_s, load * VMS * FULL_PER_S) for at_s, load in zip(begins, LOADS, strict=True)])
     looks = _looks(demand, VMS, begins[-1] + HOLD_S)
@@ -79,7 +79,7 @@ def play_off() -> tuple[Point, ...]:
 
 
 def play_on() -> tuple[Point, ...]:
-    """From two instances on, under a load that grows slowly to what 16 carry at 80 %."""
+    """Simulate a site that starts with two instances, under a load that grows slowly to 80 % of the capacity of 16."""
     most = THRESHOLD * VMS * FULL_PER_S
 
     def demand(now_s: float) -> float:
@@ -91,7 +91,7 @@ def play_on() -> tuple[Point, ...]:
 
 
 def play_serving() -> Served:
-    """Both figures."""
+    """Compute both figures."""
     return Served(play_off(), play_on())
 
 
@@ -134,13 +134,13 @@ def work_serving(seeds: int) -> list[Work]:
 
 
 def rows_serving(results: Sequence[Served]) -> list[Row]:
-    """Of the simulated site."""
+    """Return the rows for the simulated site."""
     return [row for each in results for row in rows_of(each.off, each.on, ALONE_S)]
 
 
 def rows_of(off: Sequence[Point], on: Sequence[Point], alone_s: float) -> list[Row]:
-    """What section 6.4 says, of points in order of load and of instances. `alone_s`: what a request takes that is alone
-    on an instance."""
+    """Return the rows for the claims of section 6.4, from points in order of load and of instances. `alone_s`: duration
+    of a request that is alone on an instance."""
     return [*_rows_off(off, alone_s), *_rows_on(on)]
 
 
@@ -203,7 +203,8 @@ def _rows_on(on: Sequence[Point]) -> list[Row]:
 
 
 def _linear(id: str, what: str, points: Sequence[Point], by: str) -> Row:
-    """The throughput is on a straight line, but for a part of the highest. Not judged for less than three points."""
+    """Return a row that holds when the throughput lies on a straight line, within a tolerance relative to the highest
+    value. With fewer than three points it is not judged."""
     x = np.array([getattr(point, by) for point in points])
     y = np.array([point.served_per_s for point in points])
     if len(points) < 3:
@@ -226,7 +227,7 @@ def _linear(id: str, what: str, points: Sequence[Point], by: str) -> Row:
 
 
 def draw_results(results: Sequence[Served], folder: Path) -> list[Path]:
-    """Figures 8-1 and 8-2 of the simulated site."""
+    """Draw figures 8-1 and 8-2 of the simulated site."""
     return [path for each in results for path in draw_serving(folder, each.off, each.on)]
 
 

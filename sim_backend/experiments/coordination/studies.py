@@ -53,7 +53,7 @@ def _shown(values: Mapping[Name, Sequence[float]]) -> str:
 
 
 def _course(id: str, what: str, results: Sequence[Studied], parameter: str, of: Value, rises: bool) -> Row:
-    """A value that only rises, or only falls, with a parameter."""
+    """Return a row that holds when a value only rises, or only falls, with a parameter."""
     values = {each.log: _series(each, parameter, of) for each in results}
     steps = {log: np.diff(found) * (1.0 if rises else -1.0) for log, found in values.items()}
     against = {log: int((each < 0.0).sum()) for log, each in steps.items()}
@@ -64,7 +64,7 @@ def _course(id: str, what: str, results: Sequence[Studied], parameter: str, of: 
 
 
 def _steady(id: str, what: str, results: Sequence[Studied], parameters: Sequence[str], of: Value, why: str = "") -> Row:
-    """A value on which parameters have a small effect."""
+    """Return a row that holds when the parameters have a small effect on a value."""
     spreads = {(each.log, name): _spread(_series(each, name, of)) for each in results for name in parameters}
     shown = ", ".join(f"{log} {name} {100 * spread:.1f} %" for (log, name), spread in spreads.items())
     return Row(
@@ -78,7 +78,7 @@ def _steady(id: str, what: str, results: Sequence[Studied], parameters: Sequence
 
 
 def rows_studied(results: Sequence[Studied]) -> list[Row]:
-    """What the paper says of figures 12 to 16."""
+    """Return the rows for the paper's claims on figures 12 to 16."""
     return [
         _course("12/node-hours", "with B the total consumption", results, "B", _node_hours, True),
         _course("13/turnaround", "with B the mean turnaround time (s)", results, "B", _turnaround_s, False),
@@ -92,7 +92,7 @@ def rows_studied(results: Sequence[Studied]) -> list[Row]:
 
 
 def tables_studied(results: Sequence[Studied]) -> Tables:
-    """Every run."""
+    """Return tables of every run."""
     return {
         f"{each.log}, FLB-NUB by {parameter}": [
             {
@@ -111,7 +111,7 @@ def tables_studied(results: Sequence[Studied]) -> Tables:
 
 
 def draw_studied(results: Sequence[Studied], folder: Path, varied: str = "GVU") -> list[Path]:
-    """Figures 12 to 16; 14 and 15 once for each of `varied`."""
+    """Draw figures 12 to 16; 14 and 15 once for each of `varied`."""
     pictures = [
         _saved(folder, "12", _consumed(results, "B"), "peak and total consumption by B"),
         _saved(folder, "13", _done(results, "B"), "completed jobs and turnaround by B"),

@@ -52,7 +52,7 @@ def work_figures(seeds: int) -> list[Work]:
 
 
 def compute() -> Figures:
-    """All of them, by the formula."""
+    """Compute all figures by the formula."""
     part = probed(FILECOMP_S, FILECOMP_BESIDE_CPU_S).value
     vectors, times_s = zip(*HADOOP.values(), strict=True)
     jobs = [Job(arrival_s, (Stage(tau_s, p),)) for tau_s, p, arrival_s in TABLE_3]
@@ -83,7 +83,7 @@ def _ends_s(p: Sequence[Sequence[float]], neutral_s: Sequence[float]) -> tuple[f
 
 
 def rows_figures(results: Sequence[Figures]) -> list[Row]:
-    """Each printed figure."""
+    """Return the rows for each printed figure."""
     (found,) = results
     return [
         *_rows_standard(found),
@@ -95,7 +95,7 @@ def rows_figures(results: Sequence[Figures]) -> list[Row]:
 
 
 def _near(id: str, what: str, paper: float, ours: float, digits: float, why: str = "") -> Row:
-    """A row that holds where ours is the printed figure to within half of its last digit."""
+    """Return a row that holds when our value equals the printed one to within half of its last digit."""
     return Row(id, what, paper, float(f"{ours:.6g}"), abs(ours - paper) <= 0.5 * digits + 1e-9, why)
 
 
@@ -186,7 +186,7 @@ def _rows_schedule(found: Figures) -> list[Row]:
 
 
 def plain_sums_s(found: Figures) -> list[float]:
-    """The linear sum of each machine, as plain list scheduling fills them."""
+    """Return the sum of the run times on each machine, as plain list scheduling assigns the jobs."""
     placed = list(zip(TABLE_3, found.plain.nodes, strict=True))
     return [sum(tau_s for (tau_s, _, _), at in placed if at == node) for node in range(TABLE_3_MACHINES)]
 

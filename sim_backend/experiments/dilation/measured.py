@@ -59,7 +59,7 @@ class Measured:
 
 
 def work_measured(seeds: int) -> list[Work]:
-    """Two rounds for each seed."""
+    """Return the work: two rounds for each seed."""
     return [(measure, (replace(Measuring(), runs=RUNS_PER_SEED * seeds),))]
 
 
@@ -80,17 +80,17 @@ def measure(settings: Measuring) -> Measured:
 
 
 def profiles(settings: Measuring) -> tuple[Set, ...]:
-    """The sets from which profiles come."""
+    """Return the sets that profiles are derived from."""
     return (*((kind,) * n for kind in (WorkKind.CPU, WorkKind.IO) for n in settings.copies), *PROBED)
 
 
 def sets_of(settings: Measuring) -> tuple[Set, ...]:
-    """The sets that are predicted."""
+    """Return the sets that are predicted."""
     return tuple(each for size in settings.sizes for each in SETS[size])
 
 
 def measure_on(made: Running, settings: Measuring) -> Measured:
-    """Measure whatever runs there, round by round, so that drift hits all sets alike."""
+    """Measure the running processes round by round, so that drift affects all sets equally."""
     profiled = _rounds(made, profiles(settings), settings.profile_runs, settings)
     runs = _rounds(made, sets_of(settings), settings.runs, settings)
     return Measured(os.cpu_count() or 1, made.direct, profiled, runs)
@@ -110,14 +110,14 @@ def _rounds(made: Running, sets: Sequence[Set], rounds: int, settings: Measuring
 
 
 def disturbance(together: Sequence[Counted]) -> float:
-    """For which part of its window something else had the core, at least: while one waited for it, and none of the
-    others was on it."""
+    """Return the minimum fraction of the window in which another process had the core: one of the measured processes
+    waited for it and none of the others used it."""
     cpu = sum(each.cpu for each in together)
     return max(0.0, *(each.queued - (cpu - each.cpu) for each in together))
 
 
 def disturbances(runs: Runs) -> list[float]:
-    """The same of all runs."""
+    """Return the disturbance of every run."""
     return [disturbance(together) for rounds in runs.values() for together in rounds]
 
 
@@ -125,8 +125,8 @@ def disturbances(runs: Runs) -> list[float]:
 
 
 def shares(runs: Runs, kind: WorkKind) -> tuple[float, float, float]:
-    """A kind's loading vector from its time alone: the parts on the CPU and blocked by the disk, and the idle rest.
-    While something else had the core, no time passed for it."""
+    """Return a kind's resource profile from its runs alone: the fractions on the CPU, blocked by the disk, and idle.
+    Time in which another process had the core is not counted."""
     alone = [counted for (counted,) in runs[(kind,)]]
     return (
         mean([each.cpu / (1.0 - each.queued) for each in alone]),
@@ -136,13 +136,13 @@ def shares(runs: Runs, kind: WorkKind) -> tuple[float, float, float]:
 
 
 def alone_s(alone: Counted, beside: Counted) -> float:
-    """How long a unit takes alone when the machine is as fast as it was in another run: with the CPU time of a unit in
-    that one. The speed of a machine whose cores are shared with others changes from second to second."""
+    """Return the seconds that a unit takes alone at the machine speed of another run, using the CPU time per unit of
+    that run. The speed of a machine with shared cores changes from second to second."""
     return (1.0 - alone.cpu) / alone.units_per_s + beside.cpu / beside.units_per_s
 
 
 def parallelism(runs: Runs, kind: WorkKind, copies: int) -> float:
-    """How many times the pace of one so many copies of a standard job have together."""
+    """Return the total throughput of `copies` copies of a standard job, relative to one copy."""
     return mean(
         [
             sum(each.units_per_s * alone_s(alone, each) for each in together)
@@ -152,13 +152,13 @@ def parallelism(runs: Runs, kind: WorkKind, copies: int) -> float:
 
 
 def copies_of(runs: Runs, kind: WorkKind) -> list[int]:
-    """How many of a standard job ran side by side, more than one."""
+    """Return the numbers of copies of a standard job that ran side by side, greater than one."""
     return sorted(len(together) for together in runs if set(together) == {kind} and len(together) > 1)
 
 
 def servers(runs: Runs, kind: WorkKind) -> int:
-    """How many requests of a standard job its resource serves at a time: the number with which the product form comes
-    nearest to the paces of its copies, all of which share the core too."""
+    """Return the number of requests of a standard job that its resource serves at a time. It is the number for which
+    the product form comes closest to the throughput of the copies, which also share the core."""
     vector, resource = shares(runs, kind)[:2], RESOURCES.index(kind)
     counts = copies_of(runs, kind)
 
@@ -172,8 +172,8 @@ def servers(runs: Runs, kind: WorkKind) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Dilation:
-    """Of one kind in one set, over the rounds; the interval holds the true mean at 95 %. by_clock: the mean of the pace
-    alone over that in the set, whatever the speed of the machine was in either."""
+    """Slowdown of one kind in one set over the rounds. The interval contains the true mean at 95 %. `by_clock`: mean
+    throughput alone divided by the mean throughput in the set, regardless of the machine's speed in either."""
 
     together: Set
     kind: WorkKind
@@ -187,8 +187,8 @@ class Dilation:
 
 
 def dilations(runs: Runs, together: Set) -> list[Dilation]:
-    """For each kind of the set: how long its units took in the set over how long they would have taken alone, by the
-    time alone of the same round."""
+    """Return the slowdown of each kind of the set: its time per unit in the set divided by its time per unit alone,
+    measured in the same round."""
     found = []
     for kind in dict.fromkeys(together):
         values, by_clock = [], []
@@ -201,7 +201,8 @@ def dilations(runs: Runs, together: Set) -> list[Dilation]:
 
 
 def probed(runs: Runs, kind: WorkKind, probe: WorkKind, count: int = 1) -> inverse.ResourceFraction:
-    """A kind's part of the resource that a standard job uses, by Property 3: they run side by side all the time."""
+    """Return a kind's fraction of the resource that a standard job uses, by Property 3: both run side by side all the
+    time."""
     together = tuple(sorted((kind, probe), key=list(WorkKind).index))
     (beside,) = [each.over.value for each in dilations(runs, together) if each.kind is kind]
     return inverse.probed(1.0, beside, copies=count, servers=count)
@@ -218,7 +219,7 @@ class Compared:
     predicted: Mapping[str, float]
 
     def error(self, model: str) -> float:
-        """How far the prediction is off, as a part of what was measured (section 5)."""
+        """Return the relative error of the prediction, as a fraction of the measured value (section 5)."""
         return abs(self.predicted[model] / self.measured.over.value - 1.0)
 
 
@@ -233,7 +234,7 @@ def models(found: Measured) -> dict[str, Callable[[Floats], Floats]]:
 
 
 def compared(found: Measured, size: int) -> list[Compared]:
-    """Every kind in every set of so many processes."""
+    """Return the comparison for every kind in every set of `size` processes."""
     vectors = {kind: shares(found.profiled, kind)[:2] for kind in WorkKind}
     by_model = models(found)
     cases = []
@@ -248,5 +249,5 @@ def compared(found: Measured, size: int) -> list[Compared]:
 
 
 def error(cases: Sequence[Compared], model: str) -> float:
-    """The mean of the errors."""
+    """Return the mean of the errors."""
     return mean([each.error(model) for each in cases])

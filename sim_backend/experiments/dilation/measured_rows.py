@@ -31,7 +31,7 @@ NAMES: Mapping[WorkKind, str] = {WorkKind.CPU: "CPU loop", WorkKind.IO: "random 
 
 
 def rows_measured(results: Sequence[Measured]) -> list[Row]:
-    """The claims, and the profile of the compressor by each of the ways to learn it."""
+    """Return the rows for the claims, and for the compressor's profile by each method of learning it."""
     (found,) = results
     return [_row_machine(found), *_rows_servers(found), *_rows_profile(found), *_rows_errors(found)]
 

@@ -28,7 +28,7 @@ _SECONDS = "time (s)"
 
 
 def draw_figures(results: Sequence[Figures], folder: Path) -> list[Path]:
-    """Figures 4 to 8."""
+    """Draw figures 4 to 8."""
     (found,) = results
     filebench = {
         f"{name}: {what}": ends_s[row]
@@ -69,7 +69,7 @@ def _bars(
     values: Mapping[str, Mapping[str, float]],
     colours: Sequence[int] = (AT_BLUE, AT_ORANGE),
 ) -> Chart:
-    """By name, a bar for each place; all have the same places."""
+    """Return a bar chart with one series per name and one bar per place; all series have the same places."""
     (places, *_) = values.values()
     series = tuple(
         Series(name, range(len(bars)), list(bars.values()), style=Style.BAR, colour=colour)
@@ -92,7 +92,7 @@ def _like(found: Figures) -> Chart:
 
 
 def _schedules(found: Figures) -> Chart:
-    """Two pairs of machines; a job has a bar in each."""
+    """Return a chart of two pairs of machines; each job has one bar in each pair."""
     lifted = ((3, found.plain), (0, found.by_vectors))
     series = tuple(
         Series(

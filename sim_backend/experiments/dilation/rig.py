@@ -43,7 +43,7 @@ class _Worker:
 
 
 class Rig:
-    """Processes on one core that wait to be told to work."""
+    """Processes on one core that wait for commands to work."""
 
     def __init__(self, folder: Path, most: dict[WorkKind, int], file_mib: int) -> None:
         self.core = max(os.sched_getaffinity(0))
@@ -80,7 +80,7 @@ class Rig:
         return [answer for answer in answers if answer is not None]
 
     def kill(self) -> None:
-        """End the processes at once, whatever they do."""
+        """Kill the processes at once, even in the middle of work."""
         for worker in self._all():
             worker.process.kill()
 

@@ -48,12 +48,12 @@ def schedule(seed: int, kind: int, sets: int = SETS_PER_SEED) -> list[Scheduled]
 
 
 def ratio(found: Sequence[Scheduled], rule: str) -> float:
-    """The mean makespan by a rule over that of plain list scheduling."""
+    """Return the mean makespan under a rule divided by that of plain list scheduling."""
     return mean([each.makespans_s[rule] for each in found]) / mean([each.makespans_s[Rule.PLAIN] for each in found])
 
 
 def of(results: Sequence[Sequence[Scheduled]], size: str, load: str) -> list[Scheduled]:
-    """All sets of one kind."""
+    """Return all sets of one size and load."""
     return [each for piece in results for each in piece if (each.size, each.load) == (size, load)]
 
 

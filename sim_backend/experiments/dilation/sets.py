@@ -39,7 +39,7 @@ class JobSet:
     neutral_s: Floats
 
     def works(self) -> list[Work]:
-        """The same as work of one stage each."""
+        """Return the jobs of the set as work of one stage each."""
         rows = zip(self.neutral_s.tolist(), self.p.tolist(), strict=True)
         return [Work(0.0, (Stage(alone_s, tuple(row)),)) for alone_s, row in rows]
 
@@ -63,7 +63,7 @@ class Compared:
 
 
 def drawn(sizes: str, loads: str, rng: np.random.Generator, jobs: int = JOBS) -> JobSet:
-    """The next set of a generator. Raises KeyError for a kind that there is not."""
+    """Return the next set of a generator. Raises KeyError for an unknown kind."""
     neutral_s, first = SIZES[sizes](rng, jobs), LOADS[loads](rng, jobs)
     return JobSet(np.column_stack((first, 1.0 - first)), neutral_s)
 

@@ -1,4 +1,4 @@
-"""The processes of the real measurement: each does units of one kind of work on one core, for as long as it is told."""
+"""The processes of the real measurement. Each does units of one kind of work on one core, for as long as requested."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class Reading:
         self.blocked_s = 0.0
 
     def timed(self, read: Unit) -> Unit:
-        """The same read, counted."""
+        """Return the same read, with the time that it blocks added to `blocked_s`."""
 
         def counted() -> None:
             begun_s, begun_cpu_s = perf_s(), cpu_s()
@@ -83,8 +83,8 @@ class Reading:
 
 
 def make_files(folder: Path, file_mib: int) -> bool:
-    """What STD-I/O reads and what FileComp compresses, on the disk and not in the page cache; whether the former is
-    read directly. Raises OSError."""
+    """Create the files that STD-I/O reads and FileComp compresses, on the disk and not in the page cache. Return
+    whether STD-I/O's file is read directly. Raises OSError."""
     file = ReadFile(folder / READ_FILE, file_mib)
     for _mib in file.fill():
         continue
@@ -100,7 +100,7 @@ def make_files(folder: Path, file_mib: int) -> bool:
 
 
 def compressor(folder: Path, seed: int, reading: Reading) -> Unit:
-    """A unit of FileComp: one small file is read past the page cache and compressed."""
+    """Return a unit of FileComp, which reads one small file without the page cache and compresses it."""
     chance, buffer = Random(seed), mmap.mmap(-1, SMALL_BYTES)
     flags = os.O_RDONLY | (os.O_DIRECT if _takes_direct(folder) else 0)
 
@@ -131,8 +131,8 @@ def _takes_direct(folder: Path) -> bool:
 
 
 def serve(parent: int, kind: WorkKind, seed: int, core: int, folder: Path, file_mib: int, pipe: Connection) -> None:
-    """The life of one process: for each window that comes through the pipe, work and answer; None ends it, and so does
-    the end of the process `parent`."""
+    """Run one process: for each window from the pipe, do the work and send the counts. Ends on None and when the
+    process `parent` ends."""
     live_with_parent(parent)
     os.sched_setaffinity(0, {core})
     reading = Reading()
@@ -151,7 +151,8 @@ def _unit(kind: WorkKind, seed: int, folder: Path, file_mib: int, reading: Readi
 
 
 def count(unit: Unit, window: Window, reading: Reading) -> Counted:
-    """Work until the window stops, at least one unit within it, and say what was done from its begin to its end."""
+    """Do units of work until the window stops, at least one within it. Return the counts from the window's begin to its
+    end."""
     clock = SystemClock()
     units, first, last = 0, None, None
     while True:
@@ -173,7 +174,7 @@ def _mark(now_s: float, units: int, reading: Reading) -> _Mark:
 
 
 def _queued_s() -> float:
-    """How long this process has waited for a core; 0 where the kernel does not count it."""
+    """Return the seconds that this process has waited for a core; 0 where the kernel does not count them."""
     try:
         return int(Path("/proc/self/schedstat").read_text().split()[1]) * 1e-9
     except (OSError, IndexError):

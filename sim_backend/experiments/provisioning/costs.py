@@ -30,7 +30,7 @@ Found = dict[str, Priced]
 
 
 def rows_policies(results: Sequence[Priced]) -> list[Row]:
-    """Figures 5.5 to 5.16."""
+    """Return the rows for figures 5.5 to 5.16."""
     found = {each.shape: each for each in results}
     rows = [
         *_missing(found),
@@ -248,7 +248,7 @@ def _quadratic(found: Found) -> list[Row]:
 
 
 def savings(costs: dict[str, float]) -> dict[str, list[float]]:
-    """By how many percent H3 to H5 are cheaper than H1 and H2, and than static."""
+    """Return by how many percent H3 to H5 are cheaper than H1 and H2, and than static."""
     return {
         base: [100.0 * (1.0 - costs[name] / costs[other]) for name in AWARE for other in others]
         for base, others in (("simple", SIMPLE), ("static", ("static",)))
@@ -315,7 +315,7 @@ def _deployments(found: Found) -> list[Row]:
 
 
 def _optimum(found: Found) -> list[Row]:
-    """The least cost at which the promise is kept."""
+    """Return the rows for the least cost at which the promise is kept."""
     rows = []
     for shape in SHAPES:
         exact = found[shape].exact
@@ -334,7 +334,7 @@ def _optimum(found: Found) -> list[Row]:
 
 
 def tables_policies(results: Sequence[Priced]) -> Tables:
-    """Figures 5.5, 5.15 and 5.16 in numbers."""
+    """Return tables with the numbers of figures 5.5, 5.15 and 5.16."""
     lines: dict[str, list[dict[str, Any]]] = {}
     for each in results:
         lines[f"price {each.shape}"] = [

@@ -32,7 +32,7 @@ _TIME = "interval of 15 minutes"
 
 
 def draw_arrivals(results: Sequence[Streams], folder: Path) -> list[Path]:
-    """Figures 5.2 and 5.3."""
+    """Draw figures 5.2 and 5.3."""
     counts = np.mean([each.by_interval for each in results], axis=0).tolist()
     at_s = np.linspace(0.0, 57_600.0, 200)
     curve = Series("a(x)", at_s.tolist(), thesis().scenario.gap_factor(at_s).tolist())
@@ -43,7 +43,7 @@ def draw_arrivals(results: Sequence[Streams], folder: Path) -> list[Path]:
 
 
 def draw_capacities(results: Sequence[Capacities], folder: Path) -> list[Path]:
-    """g_s(p), which figures 5.12 to 5.14 show for pmax."""
+    """Draw g_s(p), which figures 5.12 to 5.14 show for pmax."""
     series = tuple(
         Series(f"p = {place + 1}", range(len(jobs)), [None if each < 0 else each for each in jobs], style=Style.STEP)
         for place, jobs in enumerate(results[0].table.T.tolist())
@@ -53,7 +53,7 @@ def draw_capacities(results: Sequence[Capacities], folder: Path) -> list[Path]:
 
 
 def draw_policies(results: Sequence[Priced], folder: Path) -> list[Path]:
-    """Figures 5.4 to 5.16."""
+    """Draw figures 5.4 to 5.16."""
     found = {each.shape: each for each in results}
     pictures = [
         _saved(folder, "5.4", _prices(found)),

@@ -27,8 +27,8 @@ class ProbedCapacity:
 def jobs_after(
     scenario: Scenario, span: tuple[int, int], jobs: int, servers: int, runs: int, rng: np.random.Generator
 ) -> Ints:
-    """int32[runs]: how many jobs there are at the end of a span of intervals (begin, end) with so many at its begin
-    and `servers` throughout."""
+    """Return the number of jobs at the end of a span of intervals (begin, end), int32[runs], from `jobs` jobs at its
+    begin and with `servers` servers throughout."""
     begin, end = span
     places = servers * scenario.servers.slots
     rate = places * (end - begin) * scenario.period.interval_s / scenario.service.mean_s
@@ -57,7 +57,7 @@ def finished_share(
 def capacity_by_chance(
     scenario: Scenario, begin: int, servers: int, runs: int, rng: np.random.Generator
 ) -> ProbedCapacity:
-    """g_s(p) by a binary search over 0..gamma (equation 4.6), each step of `runs` runs."""
+    """Compute g_s(p) by a binary search over 0..gamma (equation 4.6), with `runs` runs per step."""
     period = scenario.period
     gamma = scenario.servers.max * period.deadline * period.interval_s / scenario.service.mean_s
     low, high, tried = -1, math.ceil(gamma), 0
@@ -74,7 +74,7 @@ def capacity_by_chance(
 def steps_by_chance(
     scenario: Scenario, interval: int, jobs: int, servers: int, runs: int, rng: np.random.Generator
 ) -> NDArray[np.float64]:
-    """k_s(q, n, .): the share of runs in which there are 0, 1, .. jobs an interval later."""
+    """Return k_s(q, n, .): the fraction of runs with 0, 1, .. jobs one interval later."""
     after = jobs_after(scenario, (interval, interval + 1), jobs, servers, runs, rng)
     return np.bincount(after) / runs
 

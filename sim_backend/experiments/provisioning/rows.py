@@ -30,7 +30,7 @@ _WHOLE_FROM = 30  # where a clock of whole seconds makes more of a difference th
 
 
 def rows_arrivals(results: Sequence[Streams]) -> list[Row]:
-    """Figures 5.2 and 5.3, and the moments in their text."""
+    """Return the rows for figures 5.2 and 5.3, and for the moments in their text."""
     factor = thesis().scenario.gap_factor(np.array([0.0, 28_800.0, 57_600.0]))
     apart = float(np.abs(factor - [2.0, 0.5, 2.0]).max())
     error, deviation = EXACT_SD / RUNS**0.5, EXACT_SD / (2 * RUNS) ** 0.5
@@ -78,7 +78,7 @@ def _about(id: str, what: str, paper: float, values: Sequence[float], exact: flo
 
 
 def rows_capacities(results: Sequence[Capacities]) -> list[Row]:
-    """What the text of section 5.4 says of g and of the static size."""
+    """Return the rows for the claims of section 5.4 on g and on the static size."""
     found = results[0]
     top = found.table[:, SERVERS_MAX - 1]
     late = top[SUBMISSION_END:]
@@ -118,7 +118,7 @@ def _late(interval: int, paper: int, ours: int, finish: float, more: str) -> Row
 
 
 def tables_capacities(results: Sequence[Capacities]) -> Tables:
-    """g_s(p) at some moments."""
+    """Return tables of g_s(p) at some moments."""
     table = results[0].table
     lines = [
         {"s": at, **{f"p = {p}": None if jobs < 0 else jobs for p, jobs in enumerate(table[at].tolist(), 1)}}
@@ -166,7 +166,7 @@ def rows_scale(results: Sequence[Scaled]) -> list[Row]:
 
 
 def tables_scale(results: Sequence[Scaled]) -> Tables:
-    """Times by size."""
+    """Return a table of computing times by size."""
     lines: list[dict[str, Any]] = [
         {"pmax": each.servers_max, **{HEURISTIC.get(name, name): took_s for name, took_s in each.took_s.items()}}
         for each in sorted(results, key=lambda each: each.servers_max)

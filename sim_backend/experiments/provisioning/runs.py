@@ -52,7 +52,7 @@ class Streams:
 
 
 def play_streams(seed: int, servers_max: int = SERVERS_MAX) -> Streams:
-    """The arrivals of section 5.1.1, or of Table 5.1 for more servers."""
+    """Simulate the arrivals of section 5.1.1, or of Table 5.1 for more servers."""
     scenario = thesis(servers_max).scenario
     rng = np.random.default_rng(seed)
     times = thesis_arrivals(scenario).draw(rng, RUNS)
@@ -182,20 +182,20 @@ def play_scaled(servers_max: int, seeds: int) -> Scaled:
 
 
 def work_arrivals(seeds: int) -> list[Work]:
-    """Every seed."""
+    """Return the work for every seed."""
     return [(play_streams, (seed,)) for seed in range(seeds)]
 
 
 def work_capacities(seeds: int) -> list[Work]:
-    """All at once."""
+    """Return the work as a single piece for all seeds."""
     return [(play_capacities, (seeds,))]
 
 
 def work_policies(seeds: int) -> list[Work]:
-    """Every cost function."""
+    """Return the work for every cost function."""
     return [(play_priced, (shape, seeds)) for shape in SHAPES]
 
 
 def work_scale(seeds: int) -> list[Work]:
-    """Every size, the largest first."""
+    """Return the work for every size, the largest first."""
     return [(play_scaled, (size, seeds)) for size in sorted(SIZES, reverse=True)]

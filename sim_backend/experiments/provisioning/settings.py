@@ -33,7 +33,7 @@ SIZES = (5, 10, 20, 30)
 
 
 def thesis(servers_max: int = SERVERS_MAX, ratio: float = RATIO, confidence: float = CONFIDENCE) -> PricedScenario:
-    """The period; arrivals come `servers_max` / 5 times as often as with five servers."""
+    """Return the scenario of the thesis. Arrivals come `servers_max` / 5 times as often as with five servers."""
     scenario = Scenario(
         period=Period(900.0, SUBMISSION_END, DEADLINE),
         servers=Servers(servers_max),

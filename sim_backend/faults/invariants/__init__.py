@@ -1,1 +1,1 @@
-"""What must hold whatever fails: looked at in the cores and in the world after each event."""
+"""Invariants that must hold under every failure, checked in the cores and in the world after each event."""

@@ -33,7 +33,7 @@ class AppChecks:
         self._most: dict[str, int] = {}  # most instances of an application that were ever asked for
 
     def on_reply(self, request: Request, reply: Reply) -> None:
-        """The operator has been answered."""
+        """Record the answer to an operator's request."""
         if isinstance(request, SubmitWeb):
             name = request.app.name
             if not reply.done:
@@ -44,16 +44,16 @@ class AppChecks:
                 self._report("web-lost", f"{name} was accepted and is not in the store")
 
     def job_stored(self, record: Any) -> None:
-        """A record of a job, or of an instance, is about to be stored."""
+        """Record that a job or an instance is about to be stored."""
         self._want(record)
         self._changed.append(record)
 
     def app_stored(self, app: WebApp) -> None:
-        """A record of an application is about to be stored."""
+        """Record that an application is about to be stored."""
         self._most[app.name] = max(self._most.get(app.name, 0), app.max_instances)
 
     def deleted(self, key: tuple[str, str]) -> None:
-        """A record is about to be deleted."""
+        """Check the deletion of a record that is about to happen."""
         kind, name = key
         if kind == "job":
             self._wanted.pop(name, None)
@@ -61,7 +61,7 @@ class AppChecks:
             self._check_removed(name)
 
     def all_stored(self) -> None:
-        """That were all records of one write."""
+        """Check all records of one write after the last of them."""
         changed, self._changed = self._changed, []
         for record in changed:
             self._check_own(record)
@@ -74,19 +74,20 @@ class AppChecks:
         name, rules = record.job.name, record.job.rules
         if self._stays(record):
             self._stayed[record.job.app or name] = self._loop.engine.now_s
-        if record.hands_off is not None:
-            self._left_alone[record.job.app or name] = record.hands_off.until_s
+        if record.reconciliation_paused is not None:
+            self._left_alone[record.job.app or name] = record.reconciliation_paused.until_s
         if record.phase is JobPhase.RUNNING:
             self._wanted[name] = tuple(allotment.node for allotment in record.allotments)
         else:
             self._wanted.pop(name, None)
         owner = record.job.app or name
-        for kind, group in (("together", rules.together), ("apart", rules.apart)):
+        for kind, group in (("together", rules.affinity), ("apart", rules.anti_affinity)):
             if group:
                 self._groups.setdefault((kind, group), set()).add(owner)
 
     def _stays(self, record: Any) -> bool:
-        """Whether a migration has failed: its VM is wanted where it was, whatever was decided of others meanwhile."""
+        """Return whether a migration has failed: the VM is wanted where it was, regardless of other decisions in the
+        meantime."""
         before = self._loop.store.get(record.key)
         if before is None or (before.phase, before.attempt) != (record.phase, record.attempt):
             return False
@@ -98,8 +99,8 @@ class AppChecks:
         return bool(moved) and all(moved)
 
     def _excused(self, members: Iterable[str]) -> bool:
-        """Whether one of them stays where it was, or is left alone where somebody else has put it, or was until a time
-        ago that is too short for anything to have been done about it."""
+        """Return whether one of the members stays where it was, or has its reconciliation paused where somebody else
+        put it, now or so recently that there was no time to react."""
         now_s = self._loop.engine.now_s
         return any(
             max(self._stayed.get(member, -math.inf), self._left_alone.get(member, -math.inf)) + STAYED_S >= now_s
@@ -107,13 +108,16 @@ class AppChecks:
         )
 
     def _check_own(self, record: Any) -> None:
-        """The rules that concern one workload alone."""
+        """Check the rules that concern one workload alone."""
         name, rules = record.job.name, record.job.rules
         nodes = self._wanted.get(name, ())
-        left_alone = record.hands_off is not None and self._excused([record.job.app or name])
-        if not left_alone and any((rules.pin and node not in rules.pin) or node in rules.forbid for node in nodes):
+        left_alone = record.reconciliation_paused is not None and self._excused([record.job.app or name])
+        if not left_alone and any(
+            (rules.node_affinity and node not in rules.node_affinity) or node in rules.node_anti_affinity
+            for node in nodes
+        ):
             self._report("rule-broken", f"{name} is wanted on {nodes}, against {rules}")
-        if rules.keep and nodes:
+        if rules.no_migration and nodes:
             before = self._kept.get(name)
             if not left_alone and before is not None and before[0] == record.attempt and before[1] != nodes:
                 self._report("rule-broken", f"{name} is to be kept on {before[1]}, and is wanted on {nodes}")
@@ -122,7 +126,7 @@ class AppChecks:
             self._report("instance-phase", f"{name} is {record.phase}")
 
     def _check_groups(self) -> None:
-        """The rules between workloads, and between the instances of one application."""
+        """Check the rules between workloads, and between the instances of one application."""
         homes: dict[str, list[str]] = {}
         for name, nodes in self._wanted.items():
             owner = workload_of(name)[0] if INSTANCE_SEPARATOR in name else name
@@ -143,7 +147,7 @@ class AppChecks:
     # --- removed --------------------------------------------------------------------------------------------------
 
     def _check_removed(self, app: str) -> None:
-        """An application is forgotten only when it was asked for, and when nothing of it runs."""
+        """Check that an application is deleted only after a request to remove it, and when none of its VMs runs."""
         if not self._asked_to_remove(app):
             self._report("web-lost", f"{app} was forgotten unasked")
         for vm, node, state in vms_of(self._loop, app):
@@ -163,7 +167,7 @@ class AppChecks:
 
 
 def vms_of(loop: ClosedLoop, app: str) -> list[tuple[str, str, VmState]]:
-    """Every VM of an application that is anywhere: its name, its node, its state."""
+    """Return name, node and state of every VM of an application."""
     return [
         (vm, node, domain.state)
         for node, hypervisor in loop.cluster.hypervisors.items()
@@ -173,8 +177,8 @@ def vms_of(loop: ClosedLoop, app: str) -> list[tuple[str, str, VmState]]:
 
 
 def unsettled_apps(loop: ClosedLoop) -> list[str]:
-    """Why web applications have not converged: those that last have as many instances as they must have and may have,
-    each on a node of its own, and of those that were removed nothing is left, in the store and in truth."""
+    """Return why web applications have not converged. Those that are not removed must have a number of instances within
+    their limits, each on a node of its own. Removed ones must have left nothing in the store and in the world."""
     why: list[str] = []
     for name, app in loop.apps.items():
         vms = vms_of(loop, name)

@@ -47,9 +47,9 @@ class Violation:
 
 
 class Checker:
-    """Watches one closed loop. `violations` collects what was found; a repeated finding is noted once.
+    """Watches one closed loop. `violations` collects the findings; a repeated finding is recorded once.
 
-    The script tells it what it does on purpose: `excuse_loss` and `host_died`.
+    The script reports its own changes with `excuse_loss` and `host_died`.
     """
 
     def __init__(self, loop: ClosedLoop) -> None:
@@ -129,7 +129,7 @@ class AgentChecks:
         self._events: dict[tuple[str, int], tuple[str, int]] = {}
 
     def on_input(self, shell: AgentShell, event: fx.Input) -> None:
-        """An agent is about to take an input."""
+        """Check an input that an agent is about to process."""
         node = shell.node
         if node in self._hearing:
             self._take_in(node)
@@ -142,7 +142,7 @@ class AgentChecks:
                 self._orders[node, event.delivery] = event.message.action.id
 
     def on_effect(self, shell: AgentShell, effect: fx.Effect) -> None:
-        """An agent is about to carry out an effect."""
+        """Check an effect that an agent is about to carry out."""
         node = shell.node
         if type(effect) is fx.Operate:
             action = effect.action
@@ -179,7 +179,7 @@ class AgentChecks:
                 self._report("event-renumbered", f"{node}: {message.event} was {self._events[node, message.event]}")
 
     def on_death(self, shell: AgentShell) -> None:
-        """An agent has died: what it was taking in may be forgotten, and will be delivered again."""
+        """Note that an agent has died: the input that it was processing may be lost and is delivered again."""
         self._hearing.pop(shell.node, None)
 
     def _take_in(self, node: str) -> None:
@@ -199,7 +199,7 @@ class ControllerChecks:
         self.ordered: set[str] = set()
 
     def on_input(self, shell: ControllerShell, event: fx.Input) -> None:
-        """A controller is about to take an input."""
+        """Check an input that a controller is about to process."""
         name = shell.name
         if type(event) is fx.Received:
             message = event.message
@@ -217,7 +217,7 @@ class ControllerChecks:
             self._deposed.add(name)
 
     def on_effect(self, shell: ControllerShell, effect: fx.Effect) -> None:
-        """A controller is about to carry out an effect."""
+        """Check an effect that a controller is about to carry out."""
         if type(effect) is not fx.Publish or type(effect.message) is not Order:
             return
         action = effect.message.action
@@ -229,7 +229,7 @@ class ControllerChecks:
             self._report("order-after-loss", f"{action.id} of term {action.term} by {name}")
 
     def on_death(self, shell: ControllerShell) -> None:
-        """A controller has died: its next life begins without a term."""
+        """Note that a controller has died and restarts without a term."""
         self._term.pop(shell.name, None)
         self._echoed.pop(shell.name, None)
         self._deposed.discard(shell.name)
@@ -245,7 +245,7 @@ class JobChecks:
         self._cancelled: set[str] = set()
 
     def on_reply(self, request: Request, reply: Reply) -> None:
-        """The operator has been answered."""
+        """Record the answer to an operator's request."""
         if isinstance(request, SubmitJob) and reply.code == "fits-no-environment" and self._is_too_large(request.job):
             self.too_large.add(request.job.name)
         if isinstance(request, SubmitJob) and reply.done:
@@ -254,7 +254,8 @@ class JobChecks:
                 self._report("job-lost", f"{request.job.name} was accepted and is not in the store")
 
     def _is_too_large(self, job: Job) -> bool:
-        """Whether its environment, as it is agreed now, can never have a unit for each of its instances."""
+        """Return whether the job's environment, under its current specification, can never have a unit for each
+        instance."""
         record = self._loop.store.get(("environment", job.environment))
         if not isinstance(record, EnvironmentRecord):
             return False
@@ -309,17 +310,17 @@ class JobChecks:
 
 
 def is_job(key: tuple[str, str]) -> bool:
-    """Whether a record is that of a job, not of an instance of a web application."""
+    """Return whether a record belongs to a job and not to an instance of a web application."""
     return key[0] == "job" and not is_replica(key[1])
 
 
 def is_replica(workload: str) -> bool:
-    """Whether a workload is an instance of a web application: it has the name of its VM."""
+    """Return whether a workload is an instance of a web application, which has the name of its VM."""
     return INSTANCE_SEPARATOR in workload
 
 
 def term_of(message: AgentBound) -> int:
-    """The term that a message to an agent carries."""
+    """Return the term of a message to an agent."""
     if isinstance(message, Order):
         return message.action.term
     assert isinstance(message, Hello | EventsSeen | GoToSleep | SetUpNode | Watch)
@@ -327,8 +328,8 @@ def term_of(message: AgentBound) -> int:
 
 
 def unsettled(loop: ClosedLoop, accepted: set[str]) -> list[str]:
-    """Why the loop has not converged; empty when every accepted job is over, in the store and in truth, and no VM,
-    image or operation is left anywhere but VMs of web applications that were not removed."""
+    """Return why the loop has not converged; empty when every accepted job is over, in the store and in the world, and
+    no VM, image or operation is left except VMs of web applications that were not removed."""
     why: list[str] = []
     for name in sorted(accepted):
         record = loop.store.get(("job", name))
@@ -347,5 +348,5 @@ def unsettled(loop: ClosedLoop, accepted: set[str]) -> list[str]:
         others = {vm: one for vm, one in domains if not (one.foreign or workload_of(vm)[0] in lasting)}
         why += [f"{vm} is {domain.state} on {name}" for vm, domain in others.items()]
         why += [f"an image of {vm} is on {name}" for vm in hypervisor.images]
-        why += [f"an operation on {vm} is under way on {name}" for vm in hypervisor.operations]
+        why += [f"an operation on {vm} is in progress on {name}" for vm in hypervisor.operations]
     return why

@@ -1,5 +1,5 @@
-"""What must hold for environments, by what hosts truly did and what was told and stored; the controller's core is never
-asked."""
+"""Invariants for environments, checked from the true events on hosts and from messages and records. The controller's
+core is never consulted."""
 
 from __future__ import annotations
 
@@ -53,13 +53,13 @@ class EnvironmentChecks:
         loop.engine.at(LOOK_S, 0, self._tick)
 
     def blame(self, vm: str) -> None:
-        """A VM is lost, and with it the work of its job."""
+        """Note that a VM was lost, and with it the work of its job."""
         self._blamed.add(workload_of(vm)[0])
 
     # --- VMs and setups ---------------------------------------------------------------------------------------------
 
     def look(self, node: str) -> None:
-        """The VMs on a node have changed."""
+        """Check the VMs on a node after a change."""
         self._read_setups()
         now_s, before = self._loop.engine.now_s, self._alive.get(node, {})
         domains = self._loop.cluster.hypervisor(node).domains
@@ -73,13 +73,13 @@ class EnvironmentChecks:
             self._check_begun(vm, alive[vm], node)
 
     def _holder(self, vm: str) -> str:
-        """The environment of nodes that a VM belongs to; "" for those on nodes of none."""
+        """Return the environment that a VM's nodes belong to; "" for VMs on nodes without one."""
         environment = environment_of(self._loop, workload_of(vm)[0])
         agreement = self._agreements.get(environment)
         return environment if agreement is not None and agreement.granularity is Granularity.NODE else ""
 
     def _check_begun(self, vm: str, holder: str, node: str) -> None:
-        """Whoever had the node before has released it, and it has been acquired since."""
+        """Check that the previous environment of the node has released it, and that it has been acquired since."""
         runs = self._runs.get(node, [])
         strangers_s = [-1.0]
         for name, agreement in self._agreements.items():
@@ -96,7 +96,7 @@ class EnvironmentChecks:
             self._report("not-acquired", f"{vm} on {node}, where others were until {last_s:.0f} s")
         if holder and _acts(self._agreements[holder].setup, _ACQUIRE) and _done_s(runs, holder, _ACQUIRE) < 0.0:
             self._report("not-acquired", f"{vm} on {node}, which was never set up for {holder}")
-        if self._loop.fake_setups.under_way(node) is not None:
+        if self._loop.fake_setups.in_progress(node) is not None:
             self._report("vm-in-setup", f"{vm} on {node}")
 
     def _read_setups(self) -> None:
@@ -132,7 +132,7 @@ class EnvironmentChecks:
             self._then_write(term, records)
 
     def _check_stop(self, node: str, vm: str, generation: int) -> None:
-        """Jobs whose nodes are taken back are suspended where that was agreed, once they run."""
+        """Check that jobs on reclaimed nodes are suspended, not stopped, if the specification says so and they run."""
         name = workload_of(vm)[0]
         job = self._loop.jobs.get(name)
         agreement = self._agreements.get(job.environment) if job is not None else None
@@ -169,7 +169,7 @@ class EnvironmentChecks:
         self._loop.engine.at(now_s + LOOK_S, 0, self._tick)
 
     def _lent(self) -> dict[str, tuple[str, float]]:
-        """What is missing of lower bounds is free, or no group has more than its own."""
+        """Return a finding if groups hold more than their lower bounds while others lack nodes that are not free."""
         groups = groups_of(self._loop, self._agreements)
         if not groups:
             return {}
@@ -183,7 +183,8 @@ class EnvironmentChecks:
         return {"lower-bound-lent": (f"{told}, {held.get('', 0)} free", lease_s + LATE_S)}
 
     def _unreturned(self) -> dict[str, tuple[str, float]]:
-        """Nobody keeps what others are to have, for longer than a lease unit."""
+        """Return a finding if an environment holds more nodes than its size while another holds fewer. This may last
+        one reallocation interval."""
         groups, held = groups_of(self._loop, self._agreements), held_by(self._loop)
         serving = [record for group in groups for record in group]
         sizes = {record.agreement.name: (held.get(record.agreement.name, 0), record.size) for record in serving}
@@ -194,7 +195,7 @@ class EnvironmentChecks:
         return {"size-not-returned": (told, lease_s + LATE_S)}
 
     def _over_quota(self) -> dict[str, tuple[str, float]]:
-        """No more VMs run than an environment of VMs has units."""
+        """Return a finding for each environment of VMs that has more running VMs than units."""
         found = {}
         for record in stored(self._loop, "environment", self._agreements).values():
             name = record.agreement.name
@@ -216,12 +217,12 @@ _ACQUIRE, _RELEASE = SetupStep.ACQUIRE, SetupStep.RELEASE
 
 
 def _acts(setup: Setup, step: SetupStep) -> bool:
-    """Whether the setup does something to a host in this step."""
+    """Return whether the setup changes a host in this step."""
     return setup.policy is not SetupPolicy.NOOP and (setup.acquire if step is _ACQUIRE else setup.release)
 
 
 def _done_s(runs: Sequence[SetupRun], environment: str, step: SetupStep) -> float:
-    """When the last setup of this kind that was carried out began (-1: never)."""
+    """Return the start of the last successful setup of this kind (-1: never)."""
     return max(
         (run.begun_s for run in runs if run.ok and (run.environment, run.step) == (environment, step)), default=-1.0
     )
@@ -232,13 +233,13 @@ def _shown(alive: Mapping[str, str]) -> str:
 
 
 def environment_of(loop: ClosedLoop, workload: str) -> str:
-    """The environment that a job or an application was submitted to ("": none)."""
+    """Return the environment that a job or an application was submitted to ("": none)."""
     app = loop.apps.get(workload)
     return app.environment if app is not None else loop.jobs[workload].environment
 
 
 def stored(loop: ClosedLoop, kind: str, names: Iterable[str]) -> dict[str, Any]:
-    """The records of a kind in the store, by name, as far as they are there."""
+    """Return the existing records of a kind in the store, by name."""
     found = {name: loop.store.get((kind, name)) for name in names}
     return {name: record for name, record in found.items() if record is not None}
 
@@ -247,8 +248,8 @@ def stored(loop: ClosedLoop, kind: str, names: Iterable[str]) -> dict[str, Any]:
 
 
 def groups_of(loop: ClosedLoop, names: Iterable[str]) -> list[tuple[Any, ...]]:
-    """The records of the environments of nodes that serve, those together that share; each batch environment before
-    its partner."""
+    """Return the records of the running environments of nodes, grouped by resource sharing; in a group the batch
+    environment comes first."""
     serving = {
         name: record
         for name, record in stored(loop, "environment", names).items()
@@ -272,7 +273,7 @@ def _held(group: Sequence[Any], held: Mapping[str, int]) -> int:
 
 
 def held_by(loop: ClosedLoop) -> dict[str, int]:
-    """How many nodes that can be counted on each environment is to have; those of nobody under ""."""
+    """Return the number of usable nodes assigned to each environment; those assigned to none under ""."""
     found: dict[str, int] = {}
     for name, node in stored(loop, "node", loop.agents).items():
         agent = loop.agents[name]
@@ -283,9 +284,8 @@ def held_by(loop: ClosedLoop) -> dict[str, int]:
 
 
 def settled_sizes(agreements: Sequence[Agreement], wanted: int) -> tuple[int, ...]:
-    """The sizes of a group's environments, a batch environment before its partner, in which its policy leaves them
-    when nothing waits, nothing of the batch environment runs and the web environment needs `wanted` units
-    (phoenixcloud.txt section 5, restated)."""
+    """Return the sizes in which the policy leaves a group's environments, batch before web (phoenixcloud.txt section 5,
+    restated). Nothing waits, nothing of the batch environment runs and the web environment needs `wanted` units."""
     lower = sum(one.lower for one in agreements)
     uppers = [one.upper for one in agreements]
     sizes: dict[WorkloadType, int] = {}
@@ -309,8 +309,8 @@ def settled_sizes(agreements: Sequence[Agreement], wanted: int) -> tuple[int, ..
 
 
 def unsettled_environments(loop: ClosedLoop, names: Iterable[str], over: frozenset[str], wanted: int) -> list[str]:
-    """Why environments have not converged: each is as its owner wants it, those in `over` destroyed and the others
-    running, with as many nodes as their policies say, all in hand, when the web environment needs `wanted`."""
+    """Return why environments have not converged. Those in `over` must be destroyed and the others running, with as
+    many nodes as their policies say when the web environment needs `wanted`, and with all reassignments complete."""
     why: list[str] = []
     found, nodes = stored(loop, "environment", names), stored(loop, "node", loop.agents)
     for name, record in found.items():

@@ -1,4 +1,4 @@
-"""What must hold for VMs, images and nodes, looked at in the hypervisors and the world after whatever touched them."""
+"""Invariants for VMs, images and nodes, checked in the hypervisors and the world after every operation or fault."""
 
 from __future__ import annotations
 
@@ -56,19 +56,19 @@ class GuestChecks:
         self._touched = True
 
     def excuse_loss(self, node: str, vm: str) -> None:
-        """The script takes this VM away."""
+        """Note that the script is about to remove this VM."""
         self._excused.add((node, vm))
         self._touched = True
 
     def host_died(self, node: str) -> None:
-        """A host has just stopped, with what its agent had not told yet."""
+        """Note that a host has just stopped, with all events that its agent had not reported."""
         self._touched = True
         self.look_if_touched()
         for vm in [vm for vm, home in self._not_published.items() if home == node]:
             self._lost_ends.add(workload_of(vm)[0])
 
     def on_effect(self, shell: AgentShell, effect: fx.Operate | fx.Abort | fx.Forget) -> None:
-        """An agent is about to touch its hypervisor."""
+        """Check an effect on the hypervisor that an agent is about to carry out."""
         self._touched = True
         if isinstance(effect, fx.Forget):
             self._forgotten.add((shell.node, effect.vm))
@@ -81,18 +81,18 @@ class GuestChecks:
                 self._discard(place, effect.action)
 
     def event_leaves(self, node: str, publish_id: int | None, event: GuestEvent) -> None:
-        """An agent publishes a guest event; `publish_accepted` when the broker has taken it."""
+        """Note that an agent publishes a guest event. `publish_accepted` follows when the broker has accepted it."""
         if publish_id is not None and event.change is GuestChange.ENDED:
             self._leaving[node, publish_id] = event.status.vm
 
     def publish_accepted(self, node: str, publish_id: int) -> None:
-        """The broker has taken a publish of an agent."""
+        """Note that the broker has accepted a publish of an agent."""
         vm = self._leaving.pop((node, publish_id), "")
         if self._not_published.get(vm) == node:
             del self._not_published[vm]
 
     def _check_stop(self, place: Place, action: Action) -> None:
-        """A VM that is wanted where it is, in its newest life, must not be stopped."""
+        """Check that a VM of the newest generation is not stopped where it is wanted."""
         node, vm = place
         domain = self._loop.cluster.hypervisor(node).domains.get(vm)
         job, index = self._entry_of(vm)
@@ -121,7 +121,8 @@ class GuestChecks:
             self._report("image-discarded", f"{vm} generation {image.generation} on {node}")
 
     def _entry_of(self, vm: str) -> tuple[str, int]:
-        """The workload of a VM as the controller names it, and the instance: one of an application is its own."""
+        """Return the controller's name of the VM's workload, and the instance number; an instance of an application is
+        a workload of its own."""
         workload, index = workload_of(vm)
         return (vm, 0) if workload in self._loop.apps else (workload, index)
 
@@ -208,10 +209,10 @@ class GuestChecks:
                 continue
             allotted_mhz += domain.cpu_mhz
             job = self._spec_of(vm)
-            if not set(job.needs) <= set(node.labels):
+            if not set(job.required_labels) <= set(node.labels):
                 self._report("labels-ignored", f"{vm} on {name}")
             life = (job.app, 0) if job.app else (job.name, domain.attempt)
-            if (job.separate or job.app) and life in lives:
+            if (job.spread or job.app) and life in lives:
                 self._report("not-separate", f"{vm} on {name}")
             lives.add(life)
         if allotted_mhz > node.cpu_mhz + CPU_ROUNDING_MHZ:

@@ -435,7 +435,7 @@ def _digest() -> str:
 
 def probed(given: Given) -> object:
     """What a command says of an instance."""
-    monitor = Monitor(given.read(AgentConfig).monitor)
+    monitor = Monitor(given.read(AgentConfig).health_checks)
     probe = Probe(ProbeKind.COMMAND, command=NAME, limit_s=30.0)
     return monitor.probe(Target("shop#0", 1, probe), "127.0.0.1")
 
@@ -622,11 +622,11 @@ TABLE: tuple[Row, ...] = (
         },
         {"setup.library": "/FOLDER/library", "setup.images_folder": "/FOLDER/images"},
     ),
-    *shown_by(probed, {"monitor.commands.*.run": (["/bin/true"], ["/bin/false"])}),
+    *shown_by(probed, {"health_checks.commands.*.run": (["/bin/true"], ["/bin/false"])}),
     *shown_by(
         probed,
-        {"monitor.commands.*.limit_s": (20, 1)},
-        {"monitor.commands.*.run": ["/bin/sleep", "3"]},
+        {"health_checks.commands.*.limit_s": (20, 1)},
+        {"health_checks.commands.*.run": ["/bin/sleep", "3"]},
         waits=True,
     ),
     *shown_by(

@@ -121,7 +121,7 @@ def computed(given: Given) -> object:
     return [effect.limit_s for effect in harness.computations]
 
 
-def hands_off(given: Given) -> object:
+def reconciliation_paused(given: Given) -> object:
     """Somebody pauses a VM of ours: when something is done to it again."""
     harness = led(given)
     submit(harness, job())
@@ -281,7 +281,7 @@ TABLE: tuple[Row, ...] = (
         ACTS,
     ),
     *shown_by(probes, {"periods.probe_s": (2, 9)}),
-    *shown_by(silence, {"timeouts.silent_after_s": (15, 45), "timeouts.fence_after_s": (60, 90)}, FENCES),
+    *shown_by(silence, {"timeouts.unreachable_after_s": (15, 45), "timeouts.fence_after_s": (60, 90)}, FENCES),
     *shown_by(skew, {"timeouts.max_skew_s": (2, 9)}, ACTS),
     *shown_by(
         gang,
@@ -291,7 +291,7 @@ TABLE: tuple[Row, ...] = (
     *shown_by(one_order, {"timeouts.action_ttl_s": (60, 90)}, ACTS),
     *shown_by(stall, {"timeouts.stall_after_s": (900, 1200)}, ACTS),
     *shown_by(computed, {"timeouts.decide_limit_s": (60, 30)}, ACTS),
-    *shown_by(hands_off, {"timeouts.hands_off_s": (300, 900)}, ACTS),
+    *shown_by(reconciliation_paused, {"timeouts.external_change_pause_s": (300, 900)}, ACTS),
     *shown_by(crowd, {"limits.actions_per_node": (8, 2), "limits.migrations_per_node": (1, 2)}, ACTS),
     *shown_by(
         four_nodes,

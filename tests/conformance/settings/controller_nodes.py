@@ -421,7 +421,7 @@ TABLE: tuple[Row, ...] = (
             "power.sleep": ("suspend", "off"),
             "power.standby_s": (60, 200),
             "power.wake_limit_s": (300, 500),
-            "power.never": ([], ["n3"]),
+            "power.never_sleep": ([], ["n3"]),
         },
         HOSTS,
     ),
@@ -446,5 +446,5 @@ TABLE: tuple[Row, ...] = (
         {"power.driver": "exec", "power.exec.fence": ["/bin/sleep", "3"]},
         waits=True,
     ),
-    *shown_by(setups, {"setup.tries": (1, 3)}, {"automation.level": "auto", "policies.placement": "first-fit"}),
+    *shown_by(setups, {"setup.attempts": (1, 3)}, {"automation.level": "auto", "policies.placement": "first-fit"}),
 )

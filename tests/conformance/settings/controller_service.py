@@ -98,7 +98,7 @@ def slowed(given: Given) -> object:
     harness = led(given)
     for index in range(4):
         loading = Loading(((IO, 0.3 + 0.1 * index),))
-        harness.ask(SubmitJob(f"s{index}", replace(job(f"j{index}", memory_mib=500), loading=loading)))
+        harness.ask(SubmitJob(f"s{index}", replace(job(f"j{index}", memory_mib=500), resource_profile=loading)))
     harness.obey()
     number = harness.controller.deciding.decisions
     decision = harness.ask(Query("q", "plan", f"{number}")).data["decision"]
@@ -270,18 +270,12 @@ def haproxy_hangs(given: Given) -> object:
     return _haproxy(given, None)
 
 
-def _own_loopback(given: Given) -> str:
-    """Return an address nobody else tries the port on meanwhile: observations run beside one another."""
-    number = int(given.folder.name)
-    return f"127.{1 + os.getpid() % 250}.{number // 250}.{1 + number % 250}"
-
-
 def _haproxy(given: Given, answer: str | None) -> object:
     folder = Path("/tmp") / f"h{os.getpid()}-{given.folder.name}"  # names of sockets are short
     folder.mkdir(exist_ok=True)
     for name in ("conf1", "conf2"):
         (folder / name).mkdir(exist_ok=True)
-    text = given.text.replace("/FOLDER", str(folder)).replace("LOOPBACK", _own_loopback(given))
+    text = given.text.replace("/FOLDER", str(folder)).replace("LOOPBACK", given.loopback())
     config = Given(text, folder).read(ControllerConfig)
     heard: list[str] = []
     clock = SystemClock()
@@ -493,7 +487,7 @@ TABLE: tuple[Row, ...] = (
         {
             "assurance.police": (True, False),
             "assurance.surplus": ("best-effort", "rejected"),
-            "assurance.head_room": (2.25, 0.0),
+            "assurance.headroom": (2.25, 0.0),
             "assurance.windows": ([4], [2]),
             "assurance.timezone": ("UTC", "Asia/Tokyo"),
         },
@@ -507,7 +501,7 @@ TABLE: tuple[Row, ...] = (
             "notify.rules[].subjects": ([], ["n1"]),
             "notify.rules[].at_least_every_s": (0, 20),
             "notify.rules[].digest_s": (0, 120),
-            "notify.rules[].damp_s": (300, 0),
+            "notify.rules[].deduplicate_s": (300, 0),
             "notify.cluster": ("trimtab", "other"),
         },
         TELLS,
@@ -523,7 +517,7 @@ TABLE: tuple[Row, ...] = (
     ),
     *shown_by(
         told_in_vain,
-        {"notify.tries_max": (100, 2), "notify.give_up_s": (86_400, 60), "notify.waiting_max": (1_000, 10)},
+        {"notify.attempts_max": (100, 2), "notify.give_up_s": (86_400, 60), "notify.waiting_max": (1_000, 10)},
         TELLS,
     ),
     *shown_by(
@@ -532,7 +526,7 @@ TABLE: tuple[Row, ...] = (
     ),
     *shown_by(
         balanced,
-        {"balancer.driver": ("none", "exec"), "balancer.drain_limit_s": (60, 10), "balancer.retell_s": (5, 20)},
+        {"balancer.driver": ("none", "exec"), "balancer.drain_limit_s": (60, 10), "balancer.resend_s": (5, 20)},
         ACTS | EXEC,
     ),
     *shown_by(

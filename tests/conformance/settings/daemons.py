@@ -152,8 +152,10 @@ def metrics(cls: type[Any], check: Check) -> Callable[[Given], object]:
     """Where metrics are served, and with which certificate; or why they could not be."""
 
     def shown(given: Given) -> object:
-        ports = (_free_port(), _free_port())
+        address = given.loopback()
+        ports = (_free_port(address), _free_port(address))
         words = {f":PORT_{name}": f":{port}" for name, port in zip(("ONE", "TWO"), ports, strict=True)}
+        words["LOOPBACK"] = address
         config = read_as(filled(given, **words), cls)
         try:
             check(config)
@@ -163,24 +165,24 @@ def metrics(cls: type[Any], check: Check) -> Callable[[Given], object]:
         served.start()
         try:
             assert served.wait(CONNECT_S)
-            return [_answer(port) for port in ports]
+            return [_answer(address, port) for port in ports]
         finally:
             served.stop()
 
     return shown
 
 
-def _free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as made:
+def _free_port(address: str) -> int:
+    with socket.create_server((address, 0)) as made:
         return int(made.getsockname()[1])
 
 
-def _answer(port: int) -> object:
+def _answer(address: str, port: int) -> object:
     """Who answers there: nobody, plainly, or with which certificate."""
     context = ssl.create_default_context()
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     try:
-        with socket.create_connection(("127.0.0.1", port), CONNECT_S) as made:
+        with socket.create_connection((address, port), CONNECT_S) as made:
             try:
                 with context.wrap_socket(made) as encrypted:
                     found = encrypted.getpeercert(binary_form=True)
@@ -194,9 +196,9 @@ def _answer(port: int) -> object:
 def metrics_rows(cls: type[Any], check: Check, beside: Mapping[str, Any]) -> Iterator[Row]:
     """Rows of `[metrics]`."""
     shown = metrics(cls, check)
-    yield from shown_by(shown, {"metrics.listen": ("127.0.0.1:PORT_ONE", "127.0.0.1:PORT_TWO")}, beside, waits=True)
+    yield from shown_by(shown, {"metrics.listen": ("LOOPBACK:PORT_ONE", "LOOPBACK:PORT_TWO")}, beside, waits=True)
     files = {
-        "metrics.listen": "127.0.0.1:PORT_ONE",
+        "metrics.listen": "LOOPBACK:PORT_ONE",
         "metrics.certificate_file": "/CERT_ONE",
         "metrics.key_file": "/KEY_ONE",
     }

@@ -62,8 +62,8 @@ def begun(given: Given) -> object:
 def beside(given: Given) -> object:
     """Jobs of its groups are pinned to n2 and n1, then n1 is drained: where the job runs, and whether it moves."""
     harness = recorded(APC)
-    other = job("other", rules=Rules(pin=("n2",), together="g"))
-    apart = job("apart", rules=Rules(pin=("n1",), apart="h"))
+    other = job("other", rules=Rules(node_affinity=("n2",), affinity="g"))
+    apart = job("apart", rules=Rules(node_affinity=("n1",), anti_affinity="h"))
     for each in (other, apart, read(given)):
         harness.ask(SubmitJob(f"s-{each.name}", each))
     harness.obey()
@@ -130,7 +130,9 @@ def loaded(given: Given) -> object:
         return [problem.where for problem in error.problems]
     harness = recorded(SHARES, interference=InterferenceSettings(network_mbit_per_s=1000.0))
     for node, resource in (("n1", IO), ("n2", NET)):
-        each = replace(job(f"on-{node}", rules=Rules(pin=(node,))), loading=Loading(((resource, 0.9),)))
+        each = replace(
+            job(f"on-{node}", rules=Rules(node_affinity=(node,))), resource_profile=Loading(((resource, 0.9),))
+        )
         harness.ask(SubmitJob(f"s-{node}", each))
     harness.obey()
     harness.ask(SubmitJob("s", wanted))
@@ -184,27 +186,27 @@ TABLE: tuple[Row, ...] = (
             "stages[].memory_mib": (1_000, 3_000),
             "instances": (1, 2),
             "vcpus": (1, 2),
-            "needs": ([], ["ssd"]),
+            "required_labels": ([], ["ssd"]),
             "template": ("", "guest"),
             "arguments": ([], ["--fast"]),
             "environment": ("", "hpc"),
             "queue": ("", "night"),
-            "after": ([], ["other"]),
+            "depends_on": ([], ["other"]),
             "start.after_s": (0, 100),
             "start.at": (WHEN.format(0), WHEN.format(1)),
         },
         STAGE,
     ),
-    *shown_by(begun, {"separate": (False, True)}, STAGE | {"instances": 2}),
+    *shown_by(begun, {"spread": (False, True)}, STAGE | {"instances": 2}),
     *shown_by(begun, {"stages[].min_mhz": (0, 5_000)}, STAGE | {"stages[].max_mhz": 8_000, "vcpus": 8}),
     *shown_by(
         beside,
         {
-            "rules.pin": ([], ["n3"]),
-            "rules.forbid": ([], ["n1"]),
-            "rules.together": ("", "g"),
-            "rules.apart": ("", "h"),
-            "rules.keep": (False, True),
+            "rules.node_affinity": ([], ["n3"]),
+            "rules.node_anti_affinity": ([], ["n1"]),
+            "rules.affinity": ("", "g"),
+            "rules.anti_affinity": ("", "h"),
+            "rules.no_migration": (False, True),
         },
         STAGE,
     ),
@@ -224,8 +226,8 @@ TABLE: tuple[Row, ...] = (
     ),
     *shown_by(crashed, {"checkpoint_mcycles": (0, 60_000)}, STAGE),
     *shown_by(alike, {"class": ("render", "other")}, {"name": "j"}),
-    *shown_by(loaded, {"loading.io": (0, 0.5), "loading.net": (0, 0.5)}, STAGE),
-    *shown_by(loaded, {"loading.cpu": (0.4, 0.6)}, STAGE | {"loading.io": 0.5}),
+    *shown_by(loaded, {"resource_profile.io": (0, 0.5), "resource_profile.net": (0, 0.5)}, STAGE),
+    *shown_by(loaded, {"resource_profile.cpu": (0.4, 0.6)}, STAGE | {"resource_profile.io": 0.5}),
 )
 
 LOADS: tuple[Row, ...] = (

@@ -15,11 +15,12 @@ from typing import Any
 from starlette.requests import Request
 
 from daemons.access.identity import Role
+from daemons.config.portal import PortalConfig
 from daemons.portal.auth import passwords
 from daemons.portal.auth.accounts import State
 from daemons.portal.auth.schema import Base
 from daemons.portal.client.view_cache import ViewCache
-from daemons.portal.config import PortalConfig, origin_of
+from daemons.portal.config import origin_of
 from daemons.portal.context import Portal, Settings
 from daemons.portal.forms.texts import Texts
 from daemons.portal.http.limits import AddressLimits, Bounds

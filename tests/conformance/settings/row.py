@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -33,6 +34,11 @@ class Given:
         path = self.folder / name
         path.write_text(self.text, "utf-8")
         return path
+
+    def loopback(self) -> str:
+        """Return an address that no other observation listens on: observations run beside one another."""
+        number = int(self.folder.name)
+        return f"127.{1 + os.getpid() % 250}.{number // 250}.{1 + number % 250}"
 
 
 Harness = Callable[[Given], object]

@@ -12,7 +12,7 @@ from daemons.config.controller import BalancerHaproxy
 from daemons.drivers.load_balancers.haproxy_config import wanted_of
 from daemons.manifests.web_app import WebFile, checked
 from daemons.values.settings import BalancerSettings, PolicyChoice
-from shared.config.agent import MonitorCommand, MonitorKeys
+from shared.config.agent import HealthCheckKeys, MonitorCommand
 from shared.ports import effects as fx
 from shared.protocol import topology
 from shared.protocol.messages import Watch, WebReport
@@ -45,8 +45,8 @@ def submitted(given: Given, placement: PolicyChoice = FIRST_FIT, **settings: Any
     """A leader that was asked for it, and jobs of two groups that run on n1 and n2."""
     harness = recorded(placement, **settings)
     harness.say(CreateEnvironment("env2", agreement("web", "web", owner="kim", lower=1)), "owner.kim")
-    other = job("other", rules=Rules(pin=("n2",), together="g"))
-    apart = job("apart", rules=Rules(pin=("n1",), apart="h"))
+    other = job("other", rules=Rules(node_affinity=("n2",), affinity="g"))
+    apart = job("apart", rules=Rules(node_affinity=("n1",), anti_affinity="h"))
     for each in (other, apart):
         harness.ask(SubmitJob(f"s-{each.name}", each))
     harness.obey()
@@ -176,7 +176,7 @@ def probed(given: Given) -> object:
         harness.obey()
         (target,) = harness.watches[-1][1].targets
         commands = {"yes": MonitorCommand(("/bin/true",)), "no": MonitorCommand(("/bin/false",))}
-        found = Monitor(MonitorKeys(commands)).probe(target, "127.0.0.1")
+        found = Monitor(HealthCheckKeys(commands)).probe(target, "127.0.0.1")
         asked_of = {one: "one", two: "two"}.get(target.probe.port, "nobody")
     return found.ok, found.detail, asked_of, heard
 
@@ -210,16 +210,16 @@ TABLE: tuple[Row, ...] = (
             "max_mhz": (1_000, 800),
             "vcpus": (1, 2),
             "min_instances": (1, 2),
-            "needs": ([], ["ssd"]),
+            "required_labels": ([], ["ssd"]),
             "template": ("", "guest"),
             "metrics_url": ("", "http://192.0.2.1/metrics"),
             "environment": ("", "web"),
             "arguments": ([], ["--fast"]),
-            "rules.pin": ([], ["n3"]),
-            "rules.forbid": ([], ["n1"]),
-            "rules.together": ("", "g"),
-            "rules.apart": ("", "h"),
-            "rules.keep": (False, True),
+            "rules.node_affinity": ([], ["n3"]),
+            "rules.node_anti_affinity": ([], ["n1"]),
+            "rules.affinity": ("", "g"),
+            "rules.anti_affinity": ("", "h"),
+            "rules.no_migration": (False, True),
         },
         FLOW | {"max_instances": 3},
     ),

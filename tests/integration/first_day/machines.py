@@ -1,4 +1,4 @@
-"""Three machines of a Debian release joined by a switch, with what docs/operate installs from Debian: libvirt, QEMU and
+"""Three machines of a Debian release joined by a switch, with what docs/how-to installs from Debian: libvirt, QEMU and
 RabbitMQ as they are packaged, started by the machine's own systemd."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The commands of docs/operate, as they stand there: those of blocks for the shell, and those within the text."""
+"""The commands of docs/how-to, as they stand there: those of blocks for the shell, and those within the text."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-FOLDER = Path(__file__).resolve().parents[3] / "docs" / "operate"
+FOLDER = Path(__file__).resolve().parents[3] / "docs" / "how-to"
 SHELL_LIMIT_S = 10.0
-_FENCE = re.compile(r"```(\w*)")
+_FENCE = re.compile(r"( *)```(\w*)")
 _HEADING = re.compile(r"#+ (.+)")
+_SESSION = re.compile(r"^<!-- session: ", re.MULTILINE)
 _PROMPT = re.compile(r"[$#] (?=\S)")
 _SPAN = re.compile(r"`([^`]+)`")
 
@@ -27,12 +28,14 @@ class Command:
 
 
 def commands(page: str) -> list[Command]:
-    """Read the commands of a page's blocks of `sh` and `console`, in their order."""
+    """Read the commands of a page's blocks of `sh` and `console`, in their order. In a page that is a session
+    (tests/docs), blocks of `console` are for that."""
     found: list[Command] = []
-    for section, kind, lines in _blocks((FOLDER / page).read_text("utf-8")):
+    whole = (FOLDER / page).read_text("utf-8")
+    for section, kind, lines in _blocks(whole):
         if kind == "sh":
             found += [Command(page, section, text) for text in split(lines)]
-        elif kind == "console":
+        elif kind == "console" and not _SESSION.search(whole):
             found += [Command(page, section, text) for text in prompted(lines)]
     return found
 
@@ -87,20 +90,20 @@ def _is_whole(text: str) -> bool:
 
 
 def _blocks(text: str) -> Iterator[tuple[str, str, list[str]]]:
-    """The heading above each block, its kind and its lines."""
-    section, kind, lines = "", None, list[str]()
+    """The heading above each block, its kind and its lines, without the indentation that a list gives them."""
+    section, indent, kind, lines = "", "", None, list[str]()
     for line in text.splitlines():
         fence = _FENCE.match(line)
         if kind is not None and fence:
             yield section, kind, lines
             kind = None
         elif fence:
-            kind, lines = fence.group(1), []
+            (indent, kind), lines = fence.groups(), []
         elif kind is not None:
-            lines.append(line)
+            lines.append(line.removeprefix(indent))
         elif heading := _HEADING.match(line):
             section = heading.group(1)
 
 
 def _without_blocks(text: str) -> str:
-    return re.sub(r"^```.*?^```", "", text, flags=re.MULTILINE | re.DOTALL)
+    return re.sub(r"^ *```.*?^ *```", "", text, flags=re.MULTILINE | re.DOTALL)

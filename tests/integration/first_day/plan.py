@@ -1,4 +1,4 @@
-"""What an operator does with the pages of docs/operate on three machines: which section on which machine, what is
+"""What an operator does with the pages of docs/how-to on three machines: which section on which machine, what is
 written otherwise than it stands there, and what is not done, with the reason.
 
 A command is named by how it begins. Each command in a block of a page that is used belongs to a step, or to `NOT_DONE`.
@@ -40,44 +40,67 @@ class Span:
 
 ON_N1 = (BROKER,)
 
+# The sections of which several steps take something.
+INSTALL_PAGE, PACKAGES = "Install", "Install the packages"
+MIGRATION, AGENT = "2. Enable live migration", "3. Configure the agent"
+DRAIN_PAGE, DRAIN = "Drain nodes and do maintenance", "Drain a node"
+
 INSTALL = (
-    Step("install.md", "From the packages", NODES, ("apt-get install ./trimtab-agent",)),
-    Step("install.md", "From the packages", ON_N1, ("apt-get install ./trimtab_", "install -m 640 -g trimtab-contr")),
+    Step("install.md", INSTALL_PAGE, NODES, ("apt-get install ./trimtab-agent",)),
+    Step("install.md", INSTALL_PAGE, ON_N1, ("apt-get install ./trimtab_*.deb ./trimtab-controller",)),
+    Step("install.md", PACKAGES, ON_N1, ("install -m 640 -g trimtab-contr", "editor /etc/trimtab/controller.toml")),
 )
 BROKER_STEPS = (
-    Step("broker.md", "1. Install it", ON_N1),
-    Step("broker.md", "2. TLS", ON_N1),
-    Step("broker.md", "3. Exchanges, queues, accounts", ON_N1),
+    Step("broker.md", "1. Install", ON_N1),
+    Step("broker.md", "2. Enable TLS", ON_N1),
+    Step("broker.md", "3. Create queues and accounts", ON_N1),
 )
+BROKER_IS_WHOLE = Step("broker.md", "Check", ON_N1)
 LIBVIRT = (
-    Step("first-node.md", "1. Libvirt", NODES),
-    Step("first-node.md", "2. Moves between hosts", ON_N1, ("new=", "openssl req -x509", "for host in")),
-    Step("first-node.md", "2. Moves between hosts", NODES, swaps={FIRST_HOST: f"{{node}}.{DOMAIN}"}),  # "on each node"
+    Step("first-node.md", "1. Prepare libvirt", NODES),
+    Step("first-node.md", MIGRATION, ON_N1, ("new=", "openssl req -x509", "for host in")),
+    Step("first-node.md", MIGRATION, NODES, swaps={FIRST_HOST: f"{{node}}.{DOMAIN}"}),  # "on each node"
 )
+REACHES_OTHERS = Step("first-node.md", MIGRATION, ("n2",), ("runuser",))
+REACHES_LIBVIRT = Step("first-node.md", AGENT, NODES, ("runuser",))
+START_CONTROLLER = Step("install.md", PACKAGES, ON_N1, ("trimtab-controller --check",))
 AGENTS = (
-    Step("first-node.md", "3. The agent", ON_N1, ("cp -r", "editor", "for node in")),
-    Step("first-node.md", "3. The agent", NODES),
+    Step("first-node.md", AGENT, ON_N1, ("cp -r", "editor", "for node in")),
+    Step("first-node.md", AGENT, NODES),
 )
 LET_IN = (
-    Step("first-node.md", "4. Let it in", ON_N1, ("trimtab nodes add",), {"n1": " ".join(NODES)}),
-    Step("first-node.md", "4. Let it in", ON_N1),
+    Step("first-node.md", "4. Add the node", ON_N1, ("trimtab nodes add",), {"n1": " ".join(NODES)}),
+    Step("first-node.md", "4. Add the node", ON_N1),
 )
-JOB = (Step("jobs.md", "Jobs", ON_N1),)
-DRAINS = {node: Step("drains.md", "Taking a node out", ON_N1, ("trimtab nodes",), {"n1": node}) for node in NODES}
-POOLS = Step("existing-vms.md", "What a live migration needs", NODES)
-ADOPT = Step("existing-vms.md", "What adopting does", ON_N1)
-MIGRATE = Step("drains.md", "Taking a node out", ON_N1, ("trimtab vms migrate",), {"render-1#0": "legacy1"})
-STEPS = (*INSTALL, *BROKER_STEPS, *LIBVIRT, *AGENTS, *LET_IN, *JOB, *DRAINS.values(), POOLS, ADOPT, MIGRATE)
+CHECKS = (
+    Step("first-node.md", "Add a node", ON_N1, ("trimtab nodes show",)),
+    Step("install.md", "Check", ON_N1),
+)
+JOB = (Step("jobs.md", "Submit a job", ON_N1),)
+DRAINS = {
+    node: Step("drains.md", DRAIN_PAGE, ON_N1, ("trimtab nodes drain", "trimtab nodes list"), {"n1": node})
+    for node in NODES
+}
+UNDRAINS = {node: Step("drains.md", DRAIN_PAGE, ON_N1, ("trimtab nodes undrain",), {"n1": node}) for node in NODES}
+POOLS = Step("existing-vms.md", "Adopt a VM", NODES)
+ADOPT = Step("existing-vms.md", "Adopt existing VMs", ON_N1)
+MIGRATE = Step("drains.md", DRAIN, ON_N1, ("trimtab vms migrate",), {"render-1#0": "legacy1"})
+STEPS = (
+    *INSTALL,
+    *(*BROKER_STEPS, BROKER_IS_WHOLE),
+    *(*LIBVIRT, REACHES_OTHERS),
+    START_CONTROLLER,
+    *(*AGENTS, REACHES_LIBVIRT, *LET_IN),
+    *(*CHECKS, *JOB),
+    *(*DRAINS.values(), *UNDRAINS.values()),
+    *(POOLS, ADOPT, MIGRATE),
+)
 
-START_CONTROLLER = Span("install.md", "systemctl enable --now trimtab-controller")
-REACHES_LIBVIRT = Span("first-node.md", "runuser -u trimtab -- virsh -c qemu:///")
-REACHES_OTHERS = Span("first-node.md", "runuser -u trimtab -- virsh -c qemu+tls")
 APPROVE = Span("drains.md", "trimtab plan approve N")
-UNDRAIN = Span("drains.md", "trimtab nodes undrain")
 CONFIRM_OFF = Span("drains.md", "trimtab nodes confirm-off n1")
-FORGET = Span("existing-vms.md", "trimtab vms forget")
+RELEASE = Span("existing-vms.md", "trimtab vms release")
 DEFINITION = Span("existing-vms.md", "virsh dumpxml --inactive")
-SPANS = (START_CONTROLLER, REACHES_LIBVIRT, REACHES_OTHERS, APPROVE, UNDRAIN, CONFIRM_OFF, FORGET, DEFINITION)
+SPANS = (APPROVE, CONFIRM_OFF, RELEASE, DEFINITION)
 
 # What is changed with `editor`, by the name of the file. Guests are emulated.
 EDITS: Mapping[str, Swaps] = {
@@ -91,16 +114,21 @@ EDITS: Mapping[str, Swaps] = {
 
 # Section, how commands begin ("" for all of them): why they are not done.
 NOT_DONE: Mapping[tuple[str, str], Mapping[str, str]] = {
-    ("install.md", "From the packages"): {
+    ("install.md", INSTALL_PAGE): {"apt-get install ./trimtab_*.deb ./trimtab-portal": "no web pages on this day"},
+    ("install.md", PACKAGES): {
         "install -m 600 /dev/stdin": "broker.md puts the passwords in place",
         "install -m 640 -g trimtab /usr": "first-node.md does it",
+        "editor /etc/trimtab/agent.toml": "first-node.md does it",
         "trimtab-agent --check": "first-node.md does it",
+        "install -m 640 -g trimtab-portal": "no web pages on this day",
+        "editor /etc/trimtab-portal": "no web pages on this day",
+        "trimtab-portal --check": "no web pages on this day",
     },
-    ("install.md", "From the source"): {"": "the machines have the packages"},
-    ("first-node.md", "1. Libvirt"): {"virt-host-validate": "a container has no KVM: guests are emulated"},
-    ("first-node.md", "3. The agent"): {"journalctl": "it does not end by itself"},
-    ("jobs.md", "Jobs"): {"trimtab events --follow": "it does not end by itself"},
-    ("drains.md", "Taking a node out"): {"trimtab vms suspend": "a drain is done without it"},
+    ("install.md", "Install from source"): {"": "the machines have the packages"},
+    ("broker.md", "Set up the broker"): {"": 'its section "Check" does it'},
+    ("first-node.md", "1. Prepare libvirt"): {"virt-host-validate": "a container has no KVM: guests are emulated"},
+    ("first-node.md", "Add a node"): {"trimtab nodes add": "its fourth section does it"},
+    ("drains.md", DRAIN): {"trimtab vms suspend": "a drain is done without it"},
 }
 
 

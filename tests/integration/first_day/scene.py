@@ -1,4 +1,4 @@
-"""A cluster as an operator makes it by docs/operate, and what is asked of it."""
+"""A cluster as an operator makes it by docs/how-to, and what is asked of it."""
 
 from __future__ import annotations
 

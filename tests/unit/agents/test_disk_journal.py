@@ -59,7 +59,7 @@ def test_a_fresh_journal_is_empty(path: Path) -> None:
     journal.close()
 
 
-def test_a_crash_at_any_byte_loses_only_the_append_that_was_under_way(path: Path) -> None:
+def test_a_crash_at_any_byte_loses_only_the_append_that_was_in_progress(path: Path) -> None:
     """Given two appends, the second of two records, when the file is cut at every byte of the second, then the first
     is whole, the second is wholly gone, and the journal goes on."""
     journal = written(path, [TermSeen(1)])

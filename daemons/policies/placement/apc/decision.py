@@ -51,7 +51,7 @@ def finite(value: float) -> float:
 
 
 def planned_changes(state: State) -> list[PlannedChange]:
-    """The changes from what is now to the state, those that make room first."""
+    """Return the changes from the current placement to the state, those that free capacity first."""
     problem, found = state.problem, []
     speeds = state.columns.mhz.tolist()
     for row in state.rows:
@@ -75,7 +75,7 @@ def planned_changes(state: State) -> list[PlannedChange]:
 
 
 def _differ(had_mhz: Sequence[float], mhz: float) -> bool:
-    """Whether a change of CPU is worth an action."""
+    """Return whether a change of CPU is worth an action."""
     return max(had_mhz) - mhz > _RESIZED * max(1.0, mhz) or mhz - min(had_mhz) > _RESIZED * max(1.0, mhz)
 
 
@@ -109,13 +109,13 @@ class Reader:
     _again: frozenset[int] | None = None
 
     def change(self, planned: PlannedChange) -> Change:
-        """The change with its reason."""
+        """Return the change with its reason."""
         work, nodes = self.problem.snapshot.workloads, self.problem.snapshot.nodes
         given = tuple(Allotment(nodes.names[node], planned.mhz) for node in planned.place)
         return Change(work.names[planned.row], work.revision.item(planned.row), planned.kind, given, self.why(planned))
 
     def why(self, planned: PlannedChange) -> Reason:
-        """A code, and the utility before and after."""
+        """Return a code, and the utility before and after."""
         row = planned.row
         if planned.place and self._starved(row):
             return self._why_starved(row)
@@ -125,19 +125,19 @@ class Reader:
         if planned.kind is ChangeKind.SUSPEND:
             gains = [self._gain(other) for node in self.problem.home[row] for other in self.state.here[node]]
             numbers.append(("gain_of_others", finite(max(gains, default=0.0))))
-            return Reason(ReasonCode.GIVES_WAY, tuple(numbers))
+            return Reason(ReasonCode.PREEMPTED, tuple(numbers))
         if planned.kind is ChangeKind.MIGRATE and misplaced(self.problem, self.state.rules, row):
             return Reason(ReasonCode.DRAIN, tuple(numbers))
         if planned.kind is ChangeKind.MIGRATE and self._escapes(row):
             return Reason(ReasonCode.SHARING, tuple(numbers))
         if planned.kind is ChangeKind.RESIZE and self._gave(row):
-            return Reason(ReasonCode.GIVES_WAY, tuple(numbers))
+            return Reason(ReasonCode.PREEMPTED, tuple(numbers))
         takes = self.problem.state[row] == RUNNING or any(self._gave(other) for other in self._neighbours(planned))
         taken = ReasonCode.HIGHER_UTILITY if self.problem.aims[row] else ReasonCode.FAIR_SHARE
-        return Reason(taken if takes else ReasonCode.IDLE_ROOM, tuple(numbers))
+        return Reason(taken if takes else ReasonCode.IDLE_CAPACITY, tuple(numbers))
 
     def _compared(self, planned: PlannedChange) -> list[tuple[str, float]]:
-        """The utility before and after; of a job without a goal the MHz of all its instances."""
+        """Return the utility before and after; for a job without a goal, the MHz of all its instances."""
         row = planned.row
         if not self.problem.aims[row]:
             return self._in_mhz(planned)
@@ -151,8 +151,8 @@ class Reader:
         return [("before_mhz", finite(had_mhz)), ("after_mhz", finite(planned.mhz * len(planned.place)))]
 
     def _slowing(self, row: int) -> list[tuple[str, float]]:
-        """How many times as long as alone a job takes now, if it runs, and under the decision, where that is worth a
-        word."""
+        """Return the slowdown of a job now, if it runs, and under the decision, as far as they are large enough to
+        report."""
         state = self.state
         before = state.slow_before[row].item() if self.problem.state[row] == RUNNING else 1.0
         slow = state.jobs[row].slow if state.places[row] is not None else 1.0
@@ -160,17 +160,17 @@ class Reader:
         return [(name, value) for name, value in told if value >= SLOWED_MIN]
 
     def _escapes(self, row: int) -> bool:
-        """Whether a job is moved away from those that slow it down rather than to more CPU."""
+        """Return whether a job is moved away from jobs that slow it down rather than to more CPU."""
         job = self.state.jobs[row]
         freed = self.state.slow_before[row].item() > job.slow * SLOWED_MIN
         return freed and job.mhz <= min(self.problem.home_mhz[row]) * SLOWED_MIN
 
     def _neighbours(self, planned: PlannedChange) -> list[int]:
-        """Who ran on the nodes where it comes."""
+        """Return the workloads that ran on its destination nodes."""
         return [other for node in planned.place for other in self.state.origin[node] if other != planned.row]
 
     def _gave(self, row: int) -> bool:
-        """Whether a running job was moved, suspended or given less CPU."""
+        """Return whether a running job was moved, suspended or given less CPU."""
         had_mhz = min(self.problem.home_mhz[row])
         moved = self.state.places[row] != self.problem.home[row]
         return moved or self.state.jobs[row].mhz < had_mhz * (1.0 - _RESIZED)
@@ -192,7 +192,8 @@ class Reader:
     # --- refusals ------------------------------------------------------------------------------------------------
 
     def refused(self) -> list[int]:
-        """Rows of who waits and is not placed, of who should leave its node and does not, and of who is starved."""
+        """Return the rows of workloads that wait and are not placed, that should leave their node and do not, or that
+        are starved."""
         problem, state = self.problem, self.state
         draining = any(problem.leaving)
         return [
@@ -204,14 +205,14 @@ class Reader:
         ]
 
     def _same(self, row: int) -> bool:
-        """Whether it runs on as it does: the reason of a change would say that it is starved."""
+        """Return whether it continues to run unchanged: for a change, the reason would report that it is starved."""
         problem, place = self.problem, self.state.place_of(row)
         held = problem.state[row] == RUNNING and place == problem.home[row]
         return held and (self.state.still or not _differ(problem.home_mhz[row], self._given_mhz(row)))
 
     def _starved(self, row: int) -> bool:
-        """Whether something without a goal runs, and others leave it next to nothing: less than a tenth of what its
-        node could give it; of a VM that lives on, less than it uses."""
+        """Return whether a workload without a goal runs, and others leave it next to nothing: less than a tenth of what
+        its node could give it; for a permanent VM, less than it uses."""
         problem, place = self.problem, self.state.place_of(row)
         if not place or self._aims(row) or not (problem.movable[row] or problem.may_start[row]):
             return False
@@ -221,7 +222,7 @@ class Reader:
         return mhz < WORTH * min(problem.cap_mhz(row, node) for node in place)
 
     def refusal(self, row: int) -> Refusal:
-        """Why a row of `refused` is one."""
+        """Return the reason why a row of `refused` is one."""
         if self._again is None:
             self._again = repeated(self.problem.snapshot.workloads.names)
         if row in self._again:
@@ -233,17 +234,17 @@ class Reader:
         return Refusal(self.problem.snapshot.workloads.names[row], reason)
 
     def _aims(self, row: int) -> bool:
-        """Whether a job or the application of an instance has a goal."""
+        """Return whether a job or the application of an instance has a goal."""
         app = self.problem.snapshot.workloads.app.item(row)
         return self.problem.aims[row] if app < 0 else self.web.apps[app].aims
 
     def _given_mhz(self, row: int) -> float:
-        """What each instance is given in the end."""
+        """Return the final MHz of each instance."""
         given = self.state.replica_given_mhz
         return given[row] if row in given else self.state.jobs[row].mhz
 
     def _why_starved(self, row: int) -> Reason:
-        """What it is given of what it could use, and the most that another node has left."""
+        """Return its CPU, the CPU that it could use, and the most that another node has left."""
         problem, place = self.problem, self.state.place_of(row) or ()
         allowed = self.state.rules.allowed(row) & (self._room()[0] >= problem.memory[row] * (1.0 - SLACK))
         elsewhere = allowed & ~np.isin(np.arange(len(problem.leaving)), place)
@@ -258,7 +259,7 @@ class Reader:
         return not self.problem.movable[row] or self.state.place_of(row) == self.problem.home[row]
 
     def why_not(self, row: int) -> Reason:
-        """Why a waiting or suspended workload is not placed."""
+        """Return the reason why a waiting or suspended workload is not placed."""
         problem, rules = self.problem, self.state.rules
         first = objection(problem.snapshot, row)
         if first is not None:
@@ -291,7 +292,7 @@ class Reader:
                     ("largest_mhz", float(caps[allowed].max())),
                 ),
             )
-        if problem.separate[row] and empty.sum() < k:
+        if problem.spread[row] and empty.sum() < k:
             return Reason(ReasonCode.TOO_FEW_NODES, (("needed_nodes", float(k)), ("nodes", float(empty.sum()))))
         return self._crowded(row, empty)
 
@@ -302,7 +303,7 @@ class Reader:
 
     def _no_node_allowed(self, row: int) -> Reason:
         snapshot = self.problem.snapshot
-        needs = snapshot.workloads.needs[row]
+        needs = snapshot.workloads.required_labels[row]
         labelled = sum(set(needs) <= set(has) for has in np.array(snapshot.nodes.labels, dtype=object)) if needs else 0
         usable = float(self.problem.usable.sum())
         if needs and not labelled:
@@ -323,7 +324,8 @@ class Reader:
         return self._free
 
     def _crowded(self, row: int, empty: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> Reason:
-        """It would fit an empty node: memory, CPU, a group, or that it gains too little is in the way."""
+        """Return the obstacle for a workload that would fit an empty node: memory, CPU, a group, or too small a
+        gain."""
         problem, state = self.problem, self.state
         free_mib, idle = self._room()
         memory, tolerance = problem.memory[row], problem.params.tolerance
@@ -352,12 +354,12 @@ class Reader:
         return Reason(ReasonCode.SHARING if slow >= SLOWED_MIN else ReasonCode.NO_GAIN, numbers)
 
     def _forbidden(self, code: ReasonCode, numbers: tuple[tuple[str, float], ...]) -> Reason:
-        if code is ReasonCode.MOVES_LIMIT:
+        if code is ReasonCode.MIGRATION_LIMIT:
             numbers = (("changes_max", float(self.problem.params.changes_max)), *numbers)
         return Reason(code, numbers)
 
     def why_stays(self, row: int) -> Reason:
-        """Why a workload stays on a node that it should leave."""
+        """Return the reason why a workload stays on a node that it should leave."""
         problem = self.problem
         if problem.snapshot.workloads.fixed[row]:
             return FIXED
@@ -367,13 +369,13 @@ class Reader:
         if problem.cool[row]:
             changed_s = problem.snapshot.workloads.changed_s.item(row)
             return Reason(ReasonCode.COOL_DOWN, (("until_s", finite(changed_s + problem.params.cool_down_s)),))
-        if row in self.state.rules.keep:
+        if row in self.state.rules.no_migration:
             return Reason(ReasonCode.CONSTRAINT, (("keep", 1.0),))
         if not problem.movable[row]:
             return Reason(ReasonCode.UNKNOWN_NODE, (("instances", float(problem.k[row])),))
         limit = problem.params.changes_max
         if limit and self.state.moves >= limit:
-            return Reason(ReasonCode.MOVES_LIMIT, (("changes_max", float(limit)),))
+            return Reason(ReasonCode.MIGRATION_LIMIT, (("changes_max", float(limit)),))
         return self.why_not_moved(row)
 
     def _home(self, row: int) -> Bools:
@@ -382,7 +384,7 @@ class Reader:
         return home
 
     def why_not_moved(self, row: int) -> Reason:
-        """Why no other node takes it."""
+        """Return the reason why no other node takes it."""
         problem = self.problem
         allowed = self.state.rules.allowed(row)
         if not problem.usable.any():
@@ -400,10 +402,10 @@ class Reader:
         return self._no_refuge(row, others)
 
     def _barred(self, row: int) -> Bools:
-        """Nodes that may not get an instance more of the workload: it has one there."""
+        """Return the nodes that must not get another instance of the workload: they already have one."""
         problem, state = self.problem, self.state
         barred = np.zeros(len(problem.leaving), dtype=np.bool_)
-        if problem.separate[row]:
+        if problem.spread[row]:
             barred |= self._home(row)
         if problem.is_replica[row]:
             app = problem.snapshot.workloads.app
@@ -418,7 +420,7 @@ class Reader:
         memory = problem.memory[row]
         leaving = sum(problem.leaving[node] for node in problem.home[row])
         with np.errstate(all="ignore"):
-            slots = np.clip(np.floor(free_mib[others] / memory + SLACK), 0, 1 if problem.separate[row] else leaving)
+            slots = np.clip(np.floor(free_mib[others] / memory + SLACK), 0, 1 if problem.spread[row] else leaving)
         short = leaving - int(np.nan_to_num(slots, nan=leaving).sum())
         numbers: tuple[tuple[str, float], ...] = (
             ("needed_mib", memory),
@@ -441,7 +443,7 @@ class Reader:
 
 
 def outlook_of(web: Web) -> Outlook:
-    """What is predicted for every job, in the order of the rows, then for the web applications."""
+    """Return the predictions for every job, in the order of the rows, then for the web applications."""
     state = web.state
     problem, names = state.problem, state.problem.snapshot.workloads.names
     after, planned = web.expected(), web.utilities()
@@ -462,7 +464,7 @@ def outlook_of(web: Web) -> Outlook:
 
 
 def decision_of(problem: Problem, web: Web, search: Search | None) -> PlacementDecision:
-    """The decision that makes the state come about."""
+    """Return the decision that leads to the state."""
     state = web.state
     reader, wanted = Reader(problem, web, state, search), planned_changes(state)
     outlook = outlook_of(web)

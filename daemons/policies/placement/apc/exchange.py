@@ -1,4 +1,5 @@
-"""Places are taken from those who are better off, node by node (apc.txt section 3.2.1)."""
+"""Exchange places node by node: jobs with a low utility take the places of jobs with a higher one (apc.txt section
+3.2.1)."""
 
 from __future__ import annotations
 
@@ -23,11 +24,11 @@ _ALIKE = 0.01  # relative goals this near to each other, relative, are equal to 
 
 
 class Exchange:
-    """Three nested loops: over nodes; over jobs there, taken off one by one, the happiest first; over who waits. The
-    last is run from several first jobs, the unhappiest of each memory size.
+    """Three nested loops: over nodes; over jobs there, removed one by one, the highest utility first; over waiting
+    jobs. The last loop is run from several first jobs, the one with the lowest utility of each memory size.
 
-    Only who can gain more than the tolerance is a first job, nodes where nobody is that much happier are left out, and
-    a later pass goes to changed nodes only. With few jobs all is tried.
+    A first job must be able to gain more than the tolerance. Nodes without jobs of a sufficiently higher utility are
+    skipped, and a later pass covers changed nodes only. With few jobs, all combinations are tried.
     """
 
     def __init__(self, search: Search) -> None:
@@ -45,7 +46,8 @@ class Exchange:
         self._tried: set[tuple[frozenset[int], frozenset[int]]] = set()
 
     def run(self) -> None:
-        """Pass after pass until one changes nothing, at most `passes`; with few jobs the unhappiest after each."""
+        """Run passes until one changes nothing, at most `passes`; with few jobs, relieve the jobs with the lowest
+        utility after each."""
         for _ in range(self.problem.params.passes):
             changed = self.sweep()
             if self.exact:
@@ -56,14 +58,14 @@ class Exchange:
             self.relieve_some()
 
     def relieve_some(self) -> bool:
-        """`relieve` a few times; whether it ever did anything."""
+        """Call `relieve` a few times; return whether it ever changed anything."""
         for done in range(_RELIEVED):
             if not self.relieve():
                 return done > 0
         return True
 
     def gains(self, row: int, least: float | None = None, wait_s: float = 0.0) -> bool:
-        """Whether running would make it happier by more than `least` (None: the tolerance) after a wait."""
+        """Return whether running would raise its utility by more than `least` (None: the tolerance) after a wait."""
         problem, level = self.problem, self.state.levels.level
         if not problem.aims[row]:
             return False
@@ -79,7 +81,7 @@ class Exchange:
         return min(level, best) > min(level, idle) + (self.tolerance if least is None else least)
 
     def sweep(self) -> bool:
-        """One pass over the nodes, the ones with the happiest jobs first; whether anything was changed."""
+        """Make one pass over the nodes, those with the highest utilities first; return whether anything was changed."""
         jobs, happiest = self.state.jobs, []
         dirty, self._dirty = self._dirty, set()
         for node in self.problem.usable.nonzero()[0].tolist():
@@ -118,14 +120,14 @@ class Exchange:
                     queues.drop(row)
 
     def may_go(self, row: int) -> bool:
-        """Whether a running job may be taken off its node."""
+        """Return whether a running job may be removed from its node."""
         problem = self.problem
         return problem.k[row] == 1 and not (problem.stays[row] or (problem.movable[row] and problem.cool[row]))
 
     # --- the unhappiest ------------------------------------------------------------------------------------------
 
     def relieve(self) -> bool:
-        """Find another place for one of the unhappiest that could be happier, wherever it is now."""
+        """Find another place for one of the jobs with the lowest utility that could gain, wherever it is now."""
         state, problem, level = self.state, self.problem, self.state.levels.level
         rows = [row for row in state.rows if problem.aims[row] and problem.k[row] == 1 and self._may_come(row)]
         utilities = state.utilities()
@@ -147,7 +149,7 @@ class Exchange:
     def _may_come(self, row: int) -> bool:
         problem = self.problem
         if problem.movable[row]:
-            return not problem.cool[row] and row not in self.state.rules.keep
+            return not problem.cool[row] and row not in self.state.rules.no_migration
         return problem.may_start[row] and row not in self.state.rules.contradictions
 
     def _promising(self) -> list[int]:
@@ -181,7 +183,8 @@ class Exchange:
         return best
 
     def _displacing(self, row: int, at: Place | None, node: int, gone: Sequence[int]) -> Iterator[Trial]:
-        """The job goes to the node; who leaves it waits, or goes where there is room, the place left for one."""
+        """Yield trials in which the job moves to the node. Jobs that leave it wait, or move to nodes with free
+        capacity; one may get the place that the job leaves."""
         leaving = [*gone] if at is None else [row, *gone]
         come: list[Arrival] = [(row, (node,), 0.0)]
         trial = self.search.place(leaving, come)
@@ -197,7 +200,7 @@ class Exchange:
     # --- one node ------------------------------------------------------------------------------------------------
 
     def best_at(self, node: int) -> Trial | None:
-        """The best change of what runs on a node, None if it is best as it is."""
+        """Return the best change of the jobs on a node, None if it is best unchanged."""
         state, problem, level = self.state, self.problem, self.state.levels.level
         jobs, here = state.jobs, state.here[node]
         going = [(-jobs[row].utility(level), -problem.urgency[row], row) for row in here if self.may_go(row)]
@@ -225,7 +228,7 @@ class Exchange:
         return best
 
     def preferred(self, trial: Trial, best: Trial | None, floor: float) -> bool:
-        """Whether a trial is better than the best so far, and the guard lets it pass."""
+        """Return whether a trial is better than the best so far, and the guard allows it."""
         if not better(self.state, trial, best, floor):
             return False
         if self.guarded(trial):
@@ -234,14 +237,14 @@ class Exchange:
         return True
 
     def _slow(self, node: int) -> bool:
-        """Whether somebody there has less CPU than it can use, or would gain by sharing with others."""
+        """Return whether a job on the node has less CPU than it can use, or would gain by sharing with others."""
         most, jobs = self.state.division.tables(node)[1], self.state.jobs
         if any(jobs[row].mhz < most[row] * (1.0 - SLACK) for row in self.state.here[node]):
             return True
         return self.state.sharing is not None and any(self._held_up(row) for row in self.state.here[node])
 
     def _held_up(self, row: int) -> bool:
-        """Whether a job would gain more than the tolerance if nobody slowed it down."""
+        """Return whether a job would gain more than the tolerance if no other slowed it down."""
         job, problem, level = self.state.jobs[row], self.problem, self.state.levels.level
         if job.slow <= 1.0 or not problem.aims[row]:
             return False
@@ -250,7 +253,7 @@ class Exchange:
         return min(level, job.top + gain) > job.utility(level) + self.tolerance
 
     def additions(self, node: int, gone: Sequence[int], slow: bool, heads: Queues) -> Iterator[list[int]]:
-        """Who could come to a node once `gone` have left it: one list for each first job."""
+        """Yield the jobs that could come to a node once `gone` have left it: one list for each first job."""
         state, memory = self.state, self.problem.memory
         free_mib = (state.free_mib[node] + sum([memory[row] for row in gone])) * (1.0 + SLACK)
         staying = [row for row in state.here[node] if row not in gone]
@@ -269,17 +272,18 @@ class Exchange:
                 yield self.added(node, gone, staying, head, free_mib)
 
     def _can_move(self, gone: Sequence[int]) -> bool:
-        """Whether any node has the memory for one of those that leave."""
+        """Return whether any node has the memory for one of the jobs that leave."""
         memory, most = self.problem.memory, self.search.most_free_mib
         return any(memory[row] <= most for row in gone)
 
     def _wait_s(self, node: int, gone: Sequence[int]) -> float:
-        """How long who takes the place of these waits for their suspends."""
+        """Return how long a job that takes the place of `gone` waits for their suspends."""
         suspend_s, origin = self.problem.suspend_s, self.state.origin[node]
         return max([suspend_s[row] for row in gone if row in origin], default=0.0)
 
     def added(self, node: int, gone: Sequence[int], staying: Sequence[int], head: int, free_mib: float) -> list[int]:
-        """The add loop: the head, then the unhappiest that fits, again and again; who left may come back."""
+        """Run the add loop: the head, then again and again the job with the lowest utility that fits; jobs that left
+        may come back."""
         memory, on = self.problem.memory, self.state.rules.on
         come, rows = [head], [*staying, head]
         free_mib -= memory[head]
@@ -301,7 +305,7 @@ class Exchange:
         return come
 
     def worth(self, node: int, rows: Sequence[int], row: int) -> bool:
-        """Whether the node's CPU is enough for one more job to get a fair part of its speed."""
+        """Return whether the node's CPU suffices for one more job to get a fair part of its speed."""
         state, problem = self.state, self.problem
         least, most = state.division.tables(node)
         if most[row] < least[row] or most[row] <= 0.0:
@@ -316,7 +320,7 @@ class Exchange:
         return room >= max(least[row], WORTH * most[row])
 
     def variants(self, node: int, gone: Sequence[int], come: Sequence[int]) -> Iterator[Trial]:
-        """The trial, and the one in which those that leave go to other nodes where there is room."""
+        """Yield the trial, and the variant in which the jobs that leave go to other nodes with free capacity."""
         left = [row for row in gone if row not in come]
         new = [row for row in come if row not in gone]
         key = frozenset(left), frozenset(new)
@@ -334,7 +338,8 @@ class Exchange:
                 yield trial
 
     def _hopeless(self, left: Sequence[int], new: Sequence[int]) -> bool:
-        """Whether somebody who would be suspended is no better off then than all who come are now."""
+        """Return whether some job to be suspended would then have a utility no higher than the current one of all jobs
+        that come."""
         problem, level = self.problem, self.state.levels.level
         if not left or self.exact:
             return False
@@ -379,8 +384,8 @@ class Exchange:
     # --- the guard -----------------------------------------------------------------------------------------------
 
     def guarded(self, trial: Trial) -> bool:
-        """Whether the guard forbids it: who comes is not more urgent than who is to be suspended (both due times at
-        the newcomer's own predicted utility)."""
+        """Return whether the guard forbids the trial: a newcomer is not more urgent than a job to be suspended (both
+        due times at the newcomer's own predicted utility)."""
         problem = self.problem
         if problem.params.guard == "off":
             return False
@@ -394,7 +399,7 @@ class Exchange:
         return any(self._alike(row, loser, trial) for row in trial.come for loser in losers)
 
     def _alike(self, row: int, loser: int, trial: Trial) -> bool:
-        """Whether a job takes the place of another that is no less urgent, so that the guard objects."""
+        """Return whether a job takes the place of another that is no less urgent; the guard then objects."""
         problem, places = self.problem, self.state.places
         job, had = trial.changed.get(row), places[loser] or ()
         if job is None or job.place is None or job.place == places[row] or set(job.place).isdisjoint(had):

@@ -37,8 +37,8 @@ class Future:
 
 
 def future_of(problem: Problem, row: int, place: Place | None, mhz: float, delay_s: float, slow: float = 1.0) -> Future:
-    """What becomes of a job by the end of the cycle (apc.txt section 4.4.2), in which it takes `slow` times as long as
-    alone."""
+    """Return the state of a job at the end of the cycle (apc.txt section 4.4.2), with the slowdown factor `slow`
+    against running alone."""
     if not problem.aims[row]:
         return Future(place, mhz, delay_s, a=0.0, tb=0.0, top=1.0, open=False, slow=slow)
     run_s = (problem.cycle_s - delay_s) / slow
@@ -81,7 +81,8 @@ def _ending(problem: Problem, row: int, end_s: float) -> float:
 
 
 def _through(stages: Sequence[tuple[float, float]], mhz: float, run_s: float) -> tuple[float, float, float]:
-    """Work left, seconds run and best time after running so long through stages of (work, full speed)."""
+    """Return the work left, seconds run and best time after running for `run_s` through stages of (work, full
+    speed)."""
     left, best_s, to_go_s = 0.0, 0.0, run_s
     for work, full in stages:
         speed = min(mhz, full)
@@ -113,7 +114,7 @@ class FutureColumns:
         return np.where(self.open, np.minimum(level, self.top), self.top)
 
     def future(self, row: int, place: Place | None) -> Future:
-        """One row as a value."""
+        """Return one row as a value."""
         return Future(
             place,
             self.mhz.item(row),
@@ -133,7 +134,7 @@ class FutureColumns:
 
 
 def columns_of(problem: Problem, placed: Bools, mhz: Floats, delay_s: Floats, slow: Floats) -> FutureColumns:
-    """`future_of` for all workloads; `placed`, `mhz` (per instance), `delay_s` and `slow` by row."""
+    """Return `future_of` for all workloads; `placed`, `mhz` (per instance), `delay_s` and `slow` by row."""
     work, rows, count = problem.snapshot.workloads, problem.profiled, len(placed)
     columns = problem.columns
     a, tb, top, is_open = np.zeros(count), np.zeros(count), np.ones(count), np.zeros(count, dtype=np.bool_)

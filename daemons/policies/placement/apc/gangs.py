@@ -23,7 +23,7 @@ class Gangs:
         self.state, self.problem = search.state, search.problem
 
     def run(self) -> None:
-        """Serve those that wait, the unhappiest first."""
+        """Serve the waiting jobs, the lowest utility first."""
         waiting = [row for row in self.search.waiting if self.state.places[row] is None and self.problem.k[row] > 1]
         for row in [row for row in waiting if self.exchange.gains(row)][:_TRIED]:
             best = self._best(row)
@@ -48,7 +48,7 @@ class Gangs:
         return best
 
     def _victims(self, row: int) -> list[int]:
-        """Who is better off, the happiest first."""
+        """Return the jobs with a higher utility, the highest first."""
         state, problem = self.state, self.problem
         least = min(state.utility(row), problem.idle[row]) + problem.params.tolerance
         found = [
@@ -75,7 +75,8 @@ class Gangs:
         return self.search.spread(row, mhz, *self._room(victims))
 
     def _fewest(self, row: int, mhz: float, victims: Sequence[int]) -> list[int] | None:
-        """As few of the victims, from the first on, as make room; then without those whom it does not need."""
+        """Return as few of the victims, from the first on, as free enough capacity; then drop those that are not
+        needed."""
         if self._place(row, mhz, victims) is None:
             return None
         low, high = 0, len(victims)

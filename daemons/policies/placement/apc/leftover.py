@@ -31,8 +31,8 @@ class Claim:
 
 
 def fair_level(room: float, claims: Sequence[tuple[float, float, float, float]]) -> float:
-    """The level at which claims (least, most, weight, how often each is counted) take up `room` MHz together; inf where
-    there is enough for all, 0 where there is not even the least. O(n log n)."""
+    """Return the level at which claims (least, most, weight, count of each) use `room` MHz together; inf if there is
+    enough for all, 0 if there is not even the least. O(n log n)."""
     used = sum(least * times for least, _, _, times in claims)
     if used >= room:
         return 0.0
@@ -118,8 +118,8 @@ def _level(room: float, node: int, claims: Sequence[Claim]) -> float:
 
 
 def contested(nodes: Ints, room_mhz: Floats, wanted: Floats, aims: Bools) -> tuple[Bools, Floats]:
-    """On which nodes workloads without a goal want more than is left, bool[n], and what is left, float64[n]. wanted:
-    float64[w], MHz beyond the least; room_mhz: float64[n], beyond the least of all."""
+    """Return the nodes on which workloads without a goal want more than is left, bool[n], and the CPU left, float64[n].
+    wanted: float64[w], MHz beyond the least; room_mhz: float64[n], beyond the least of all."""
     count = len(room_mhz)
     rest = np.clip(room_mhz - np.bincount(nodes, np.where(aims, wanted, 0.0), count), 0.0, None)
     return np.bincount(nodes, np.where(aims, 0.0, wanted), count) > rest, rest

@@ -44,12 +44,12 @@ class Levels:
         self._since = 0
 
     def set_all(self, a: Floats, tb: Floats) -> None:
-        """`set` for all jobs, by row of the workloads."""
+        """Do `set` for all jobs, by row of the workloads."""
         self.a = a[self._rows]
         self.tb = np.where(self.a > 0.0, tb[self._rows], 1.0)
 
     def set(self, row: int, a: float, tb: float) -> None:
-        """The job's work left in Mcycles, all instances, and best time; a = 0: it is not in the equation."""
+        """Set the job's work left in Mcycles, all instances, and best time; a = 0: it is not in the equation."""
         at = self.slot[row]
         self.a[at] = a
         self.tb[at] = tb if a > 0.0 else 1.0
@@ -76,7 +76,7 @@ class Levels:
         return float(omega.sum()), float(moving.sum()), slope
 
     def _one(self, row: int, a: float, tb: float) -> tuple[float, float, float]:
-        """`_sums` of one job at the base."""
+        """Return the `_sums` of one job at the base."""
         if a <= 0.0:
             return _NOTHING
         problem = self._problem
@@ -91,7 +91,7 @@ class Levels:
         return omega, omega, omega * r / delay
 
     def _shifted(self, changed: Sequence[Change]) -> tuple[float, float, float]:
-        """The sums at the base if these jobs had other (row, a, tb, a before, tb before)."""
+        """Return the sums at the base if these jobs had other (row, a, tb, a before, tb before)."""
         need, active, slope = self._need, self._active, self._slope
         for row, a, tb, a_was, tb_was in changed:
             was, now = self._one(row, a_was, tb_was), self._one(row, a, tb)
@@ -101,7 +101,7 @@ class Levels:
         return need, active, slope
 
     def trial(self, changed: Sequence[Change], given_mhz: float) -> float:
-        """The level if these jobs had other (row, a, tb, a before, tb before); nothing is changed."""
+        """Return the level if these jobs had other (row, a, tb, a before, tb before); nothing is changed."""
         if self.exact or not math.isfinite(self._base):
             return self._exact_trial(changed, given_mhz)
         return self._step(*self._shifted(changed), given_mhz)

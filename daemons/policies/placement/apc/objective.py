@@ -17,8 +17,8 @@ _SAME_MHZ = 1e-6  # relative
 
 
 def compare(new: Sequence[float], old: Sequence[float], tolerance: float) -> int:
-    """1 if `new` is better, -1 if worse, 0 if no two utilities at the same place in ascending order differ by more
-    than the tolerance. Both have one entry for each workload concerned, in any order."""
+    """Return 1 if `new` is better, -1 if worse, 0 if no two utilities at the same place in ascending order differ by
+    more than the tolerance. Both have one entry for each workload concerned, in any order."""
     for mine, other in zip(sorted(new), sorted(old), strict=True):
         if mine > other + tolerance:
             return 1
@@ -28,7 +28,8 @@ def compare(new: Sequence[float], old: Sequence[float], tolerance: float) -> int
 
 
 def utilities(state: State, trial: Trial | None, rows: Sequence[int]) -> list[float]:
-    """Of these jobs under a trial (None: as the state is), and the common level at the end."""
+    """Return the utilities of these jobs under a trial (None: in the current state), and the common level at the
+    end."""
     if trial is None:
         return [state.utility(row) for row in rows] + [state.levels.level]
     found = [(trial.changed.get(row) or state.jobs[row]).utility(trial.level) for row in rows]
@@ -37,7 +38,7 @@ def utilities(state: State, trial: Trial | None, rows: Sequence[int]) -> list[fl
 
 
 def _yields(state: State, trial: Trial) -> bool:
-    """Whether only jobs without a goal give way, to jobs that have one and gain by it."""
+    """Return whether only jobs without a goal are preempted, by jobs that have one and gain by it."""
     aims, changed = state.problem.aims, trial.changed
     losers = [row for row in trial.gone if changed[row].place is None]
     if not losers or any(aims[row] for row in losers):
@@ -46,10 +47,10 @@ def _yields(state: State, trial: Trial) -> bool:
 
 
 def better(state: State, new: Trial, old: Trial | None, floor: float) -> bool:
-    """Whether a trial is to be preferred to another, or to the state as it is.
+    """Return whether a trial is preferable to another, or to the current state.
 
-    One that is only as good, but disturbs less or uses more CPU, must not push any utility below `floor` that is above
-    it now; where jobs slow each other down by sharing nothing must.
+    A trial that is only as good, but disturbs less or uses more CPU, must not push any utility below `floor` that is
+    above it now. If jobs slow each other down by sharing, no trial may do that.
     """
     tolerance = state.problem.params.tolerance
     rows = list(new.changed) if old is None else list({**new.changed, **old.changed})
@@ -72,7 +73,7 @@ def better(state: State, new: Trial, old: Trial | None, floor: float) -> bool:
 
 
 def _rises(new: Sequence[float], old: Sequence[float]) -> bool:
-    """Whether somebody gains and nobody loses anything: where that takes no disruption it is worth any rise, which adds
-    up by and by. Both in the same order."""
+    """Return whether some utility rises and none falls: without a disruption any rise is worth it, because rises
+    accumulate. Both in the same order."""
     gains = [mine - other for mine, other in zip(new, old, strict=True)]
     return max(gains, default=0.0) > _RISE and min(gains, default=0.0) >= -_SAME

@@ -52,7 +52,7 @@ _RIGHT: dict[str, tuple[str, Any]] = {
 
 
 def parsed(params: Mapping[str, Any], policy: str) -> Params:
-    """The parameters as a value; raises `InvalidInput` naming every key that is not known or cannot be used."""
+    """Parse the parameters; raises `InvalidInput` naming every key that is unknown or unusable."""
     names = [field.name for field in fields(Params)]
     problems = []
     for key, value in params.items():

@@ -26,7 +26,7 @@ _SAME = 1e-9
 
 
 class Apc:
-    """Places jobs and web applications so that the smallest utilities are as large as can be (docs/policies.md).
+    """Places jobs and web applications so that the smallest utilities are as large as can be (docs/policies/README.md).
 
     Parameters as in `Params`. A decision is never worse than changing nothing, nodes that are drained, or on which more
     CPU is promised or used by adopted VMs than there is, aside.
@@ -42,7 +42,8 @@ class Apc:
         parsed(params, self.name)
 
     def decide(self, snapshot: Snapshot, state: Any, params: Mapping[str, Any]) -> tuple[PlacementDecision, None]:
-        """The next placement; `state` is not used. Raises `InvalidInput` as `check_params` does, nothing else."""
+        """Return the next placement; `state` is not used. Raises `InvalidInput` as `check_params` does, nothing
+        else."""
         del state
         wanted = parsed(params, self.name)
         with np.errstate(all="ignore"):  # what is not a number in a snapshot is dealt with where it matters
@@ -81,8 +82,9 @@ class Apc:
 
 
 def _to_share(problem: Problem) -> bool:
-    """Whether more CPU is promised on a node than it has, or an adopted VM uses more than it is promised, and the node
-    can give all there the least. Then nobody has what the present promises, which is no measure of a decision."""
+    """Return whether more CPU is allotted on a node than it has, or an adopted VM uses more than its allotment, and the
+    node can give all workloads there the least. In that case no workload has its current allotment, which is then no
+    baseline for a decision."""
     least, claimed = np.zeros(len(problem.cpu_mhz)), np.zeros(len(problem.cpu_mhz))
     for row, movable in enumerate(problem.movable):
         least_mhz = max(problem.least_mhz[row], LEAST_MHZ)
@@ -95,8 +97,9 @@ def _to_share(problem: Problem) -> bool:
 
 
 def _worse(web: Web) -> bool:
-    """Whether it would be better to change nothing: the smallest utility falls, or those that change, in ascending
-    order, are worse with and without the tolerance (many small gains below it may outweigh a loss above it)."""
+    """Return whether it would be better to change nothing: the smallest utility falls, or the changed ones, in
+    ascending order, are worse with and without the tolerance (many small gains below it may outweigh a loss above
+    it)."""
     state, now = web.state, web.utilities()
     rows = [row for row in state.rows if state.problem.counted[row]]
     utilities = state.utilities()

@@ -44,22 +44,23 @@ class Columns:
 
 @dataclass(slots=True, eq=False)
 class Problem:
-    """By row of the nodes: cpu_mhz and memory_mib, what workloads that may be changed can use of a node together;
-    free_mib, as it is now; core_mhz and most_mhz, its clock and all its CPU; usable, may receive; leaving, to be
-    emptied.
+    """The snapshot in columns.
+
+    By row of the nodes: cpu_mhz and memory_mib, the total that workloads that may be changed can use on a node;
+    free_mib, the current free memory; core_mhz and most_mhz, its clock and all its CPU; usable, may receive; leaving,
+    to be evacuated.
 
     tracked: rows of the jobs that are predicted or may be changed; profiled: rows of `profile`, their stages.
 
-    By row of the workloads (numbers of rows that are not `counted` mean nothing):
-    sound: its profile can be used; state; counted: a job in the prediction; aims: it has a goal; is_replica; movable:
-    runs and may be changed; may_start: waits or is suspended and may be placed now; cool: it was changed a short while
-    ago; stays: it runs, and is never suspended for others;
-    home, home_mhz: node and MHz of each instance now, or of each image; k: instances; separate; vcpus; memory (MiB);
-    req_mhz, least_mhz: speed limits of this cycle; left: work left; full_mhz: speed of the stage it is in; stages:
-    (work, full speed) of what is left where that is more than one stage; best_s: time to complete at full speed;
-    goal_s; r_s: relative goal; weight: importance; top: utility at full speed from now on; idle: what it can still
-    reach if it does not run in this cycle; urgency: the rank by `top`, jobs without a goal last; start_s, suspend_s,
-    resume_s, migrate_s: what operations take.
+    By row of the workloads (numbers of rows that are not `counted` have no meaning): sound: its profile can be used;
+    state; counted: a job in the prediction; aims: it has a goal; is_replica; movable: runs and may be changed;
+    may_start: waits or is suspended and may be placed now; cool: it was changed a short while ago; stays: it runs, and
+    is never suspended for others; home, home_mhz: node and MHz of each instance now, or of each image; k: instances;
+    spread; vcpus; memory (MiB); req_mhz, least_mhz: speed limits of this cycle; left: work left; full_mhz: speed of its
+    current stage; stages: (work, full speed) of the rest if that is more than one stage; best_s: time to complete at
+    full speed; goal_s; r_s: relative goal; weight: importance; top: utility at full speed from now on; idle: utility
+    that it can still reach if it does not run in this cycle; urgency: the rank by `top`, jobs without a goal last;
+    start_s, suspend_s, resume_s, migrate_s: durations of the operations.
     """
 
     snapshot: Snapshot
@@ -89,7 +90,7 @@ class Problem:
     home: list[tuple[int, ...]]
     home_mhz: list[tuple[float, ...]]
     k: list[int]
-    separate: list[bool]
+    spread: list[bool]
     vcpus: list[int]
     memory: list[float]
     req_mhz: list[float]
@@ -110,13 +111,13 @@ class Problem:
     migrate_s: list[float]
 
     def cap_mhz(self, row: int, node: int) -> float:
-        """The most that one instance can be given on a node."""
+        """Return the most that one instance can be given on a node."""
         return min(self.req_mhz[row], self.vcpus[row] * self.core_mhz[node], self.most_mhz[node])
 
     def delay_s(self, row: int, place: tuple[int, ...], waits: Mapping[int, float]) -> float:
-        """How long the workload makes no progress when it is to run on `place`: until its last instance is there.
+        """Return how long the workload makes no progress when it moves to `place`: until its last instance is there.
 
-        waits: by node, how long the longest suspend there takes; who arrives there waits for it.
+        waits: by node, the duration of the longest suspend there; arrivals wait for it.
         """
         state, home = self.state[row], self.home[row]
         if state == RUNNING and place == home:
@@ -136,18 +137,18 @@ class Problem:
         return longest
 
     def arriving(self, row: int, place: tuple[int, ...], node: int) -> int:
-        """How many instances come to a node that are not there now."""
+        """Return the number of instances that come to a node and are not there now."""
         if self.state[row] != RUNNING:
             return place.count(node)
         return sum(to == node and was != node for was, to in zip(self.home[row], place, strict=True))
 
     def leaving_any(self, row: int) -> bool:
-        """Whether a running workload has an instance on a node that is to be emptied."""
+        """Return whether a running workload has an instance on a node to be evacuated."""
         return any(0 <= node < len(self.leaving) and self.leaving[node] for node in self.home[row])
 
 
 def _sound(snapshot: Snapshot) -> tuple[Bools, Bools]:
-    """Rows whose profile can be used, and of these the jobs that a utility can be stated for, bool[w] each."""
+    """Return the rows whose profile can be used, and of these the jobs that have a defined utility, bool[w] each."""
     work = snapshot.workloads
     with np.errstate(all="ignore"):
         total = np.abs(work.submit_s) + np.abs(work.desired_start_s) + np.abs(work.not_before_s) + work.max_mhz
@@ -195,7 +196,7 @@ def _places(snapshot: Snapshot) -> tuple[list[tuple[int, ...]], list[tuple[float
 
 
 def _capacity(snapshot: Snapshot, movable: Bools) -> tuple[Floats, Floats]:
-    """What is free on each node and what `movable` running workloads hold there: MHz, MiB."""
+    """Return the free capacity of each node plus that held there by `movable` running workloads: MHz, MiB."""
     work, nodes = snapshot.workloads, snapshot.nodes
     cpu_mhz, memory_mib = nodes.free_cpu_mhz.copy(), nodes.free_memory_mib.copy()
     rows = movable.nonzero()[0]
@@ -210,7 +211,7 @@ def _capacity(snapshot: Snapshot, movable: Bools) -> tuple[Floats, Floats]:
 
 
 def _limits_mhz(snapshot: Snapshot) -> Floats:
-    """What the fastest node could give to one instance of each workload; stages apart."""
+    """Return the most that the fastest node could give to one instance of each workload, regardless of stages."""
     nodes, work = snapshot.nodes, snapshot.workloads
     fine = np.isfinite(nodes.cpu_mhz) & ~np.isnan(nodes.core_mhz)
     kinds = set(zip(nodes.core_mhz[fine].tolist(), nodes.cpu_mhz[fine].tolist(), strict=True))
@@ -232,13 +233,14 @@ def _ragged_stages(
 
 
 def problem_of(snapshot: Snapshot, params: Params) -> Problem:
-    """Everything derived from the snapshot; never raises for what is in it."""
+    """Derive the problem from the snapshot; never raises for any values in it."""
     with np.errstate(all="ignore"):
         return _build(snapshot, params)
 
 
 def _nodes_in_reach(snapshot: Snapshot) -> tuple[Bools, Bools]:
-    """Nodes that may receive, and nodes that are to be emptied, bool[n] each; one of unknown capacity is neither."""
+    """Return the nodes that may receive, and the nodes to be evacuated, bool[n] each; one of unknown capacity is
+    neither."""
     nodes = snapshot.nodes
     known = (nodes.cpu_mhz < LARGEST) & (nodes.memory_mib < LARGEST) & ~np.isnan(nodes.core_mhz)
     known &= (np.abs(nodes.free_cpu_mhz) < LARGEST) & (np.abs(nodes.free_memory_mib) < LARGEST)
@@ -252,7 +254,7 @@ def _nodes_in_reach(snapshot: Snapshot) -> tuple[Bools, Bools]:
 
 
 def _movable(snapshot: Snapshot, sound: Bools, in_reach: Bools, home: list[tuple[int, ...]]) -> Bools:
-    """Rows that run and may be changed, bool[w]."""
+    """Return the rows that run and may be changed, bool[w]."""
     work = snapshot.workloads
     movable = np.asarray(work.state == RUNNING) & sound & ~work.fixed
     if not in_reach.all():
@@ -263,7 +265,7 @@ def _movable(snapshot: Snapshot, sound: Bools, in_reach: Bools, home: list[tuple
 
 
 def _profiles(snapshot: Snapshot, jobs: Bools) -> _Profiles:
-    """What the stages of the jobs come to in this cycle."""
+    """Return the profiles of the jobs in this cycle, from their stages."""
     work, count = snapshot.workloads, len(snapshot.workloads.names)
     limit, chosen = _limits_mhz(snapshot), jobs.nonzero()[0]
     profile = stages_of(work, snapshot.stages, chosen, limit[chosen])
@@ -356,7 +358,7 @@ def _build(snapshot: Snapshot, params: Params) -> Problem:
         home=home,
         home_mhz=home_mhz,
         k=work.instances.tolist(),
-        separate=work.separate.tolist(),
+        spread=work.spread.tolist(),
         vcpus=work.vcpus.tolist(),
         memory=(mib + snapshot.vm_overhead_mib).tolist(),
         req_mhz=found.req_mhz.tolist(),

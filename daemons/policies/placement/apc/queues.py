@@ -20,7 +20,7 @@ def order_of(state: State, row: int) -> Entry:
 
 
 class Queues:
-    """Who waits, by where it may be and its memory, the unhappiest first."""
+    """Waiting jobs, by the nodes that may take them and by memory, the lowest utility first."""
 
     def __init__(self, state: State, rows: Sequence[int]) -> None:
         self.state, self._memory = state, state.problem.memory
@@ -34,28 +34,29 @@ class Queues:
             queue.sort()
 
     def _name(self, row: int) -> tuple[int, float]:
-        """Its mask of nodes, and the least memory of those that it is put together with."""
+        """Return its mask of nodes, and the least memory of the jobs that share its queue."""
         memory = self._memory[row]
         at = bisect_right(self._sizes, memory)
         return self.state.rules.mask_of[row], self._sizes[at - 1] if at else min(memory, 0.0)
 
     def add(self, row: int) -> None:
-        """It waits from now on."""
+        """Add a job that waits from now on."""
         insort(self._of.setdefault(self._name(row), []), order_of(self.state, row))
 
     def drop(self, row: int) -> None:
-        """It does not wait any more."""
+        """Remove a job that no longer waits."""
         queue, entry = self._of.get(self._name(row), []), order_of(self.state, row)
         at = bisect_left(queue, entry)
         if at < len(queue) and queue[at] == entry:
             del queue[at]
 
     def least_mib(self) -> float:
-        """No one who waits has less memory; inf if nobody does."""
+        """Return the least memory of any waiting job; inf if none waits."""
         return min((memory for (_, memory), queue in self._of.items() if queue), default=math.inf)
 
     def lowest(self, node: int) -> float:
-        """What the unhappiest who may be on the node can still reach; inf if nobody waits for it."""
+        """Return the lowest utility still reachable among waiting jobs that may be on the node; inf if none waits for
+        it."""
         lists, found = self.state.rules.lists, math.inf
         for (mask, _), queue in self._of.items():
             if queue and queue[0][0] < found and lists[mask][node]:
@@ -63,7 +64,7 @@ class Queues:
         return found
 
     def firsts(self, node: int, free_mib: float, fits: Callable[[int], bool]) -> Iterator[Entry]:
-        """The unhappiest of each size that may come to the node now."""
+        """Yield, for each size, the job with the lowest utility that may come to the node now."""
         lists, memory = self.state.rules.lists, self._memory
         for (mask, least_mib), queue in self._of.items():
             if queue and least_mib <= free_mib and lists[mask][node]:

@@ -19,8 +19,8 @@ PlaceOf = Callable[[int], Place | None]
 
 @dataclass(frozen=True, slots=True)
 class AffinityGroup:
-    """Workloads that share a node, or never do. `rows`: members' rows; `of`: which member a row belongs to, so that
-    instances of one member may share a node where several are to be apart (`alone`: not then)."""
+    """Workloads that share a node, or never do. `rows`: members' rows; `of`: the member that a row belongs to. With
+    several members in an anti-affinity group, instances of one member may share a node (`alone`: they may not)."""
 
     together: bool
     rows: tuple[int, ...]
@@ -37,19 +37,19 @@ class Rules:
     lists: list[list[bool]]
     mask_of: list[int]
     groups: dict[int, list[AffinityGroup]]
-    keep: set[int]
+    no_migration: set[int]
     contradictions: dict[int, Reason]
 
     def allowed(self, row: int) -> Bools:
-        """Where the workload may be, groups aside, bool[n]."""
+        """Return the nodes that the workload may be on, regardless of groups, bool[n]."""
         return self.masks[self.mask_of[row]]
 
     def on(self, row: int, node: int) -> bool:
-        """Whether the workload may be on the node, groups aside."""
+        """Return whether the workload may be on the node, regardless of groups."""
         return self.lists[self.mask_of[row]][node]
 
     def clashes(self, row: int, place: Place, place_of: PlaceOf) -> bool:
-        """Whether a group forbids the workload this place, given where the others are."""
+        """Return whether a group forbids the workload this place, given the places of the others."""
         return any(_clash(group, row, place, place_of) for group in self.groups.get(row, ()))
 
 
@@ -78,7 +78,7 @@ class _Builder:
         self.app_of = {name: row for row, name in reversed(list(enumerate(self.snapshot.web.names)))}
         self.own: dict[int, Bools] = {}
         self.groups: dict[int, list[AffinityGroup]] = {}
-        self.keep: set[int] = set()
+        self.no_migration: set[int] = set()
         self.contradictions: dict[int, Reason] = {}
 
     def members(self, name: str) -> list[int]:
@@ -104,7 +104,7 @@ class _Builder:
         elif constraint.kind is ConstraintKind.FORBID:
             self.restrict(rows, ~self.named(constraint.nodes))
         elif constraint.kind is ConstraintKind.KEEP:
-            self.keep.update(rows)
+            self.no_migration.update(rows)
         else:
             of = {row: at for at, its in enumerate(members) for row in its}
             group = AffinityGroup(constraint.kind is ConstraintKind.TOGETHER, tuple(rows), of, len(members) == 1)
@@ -112,7 +112,8 @@ class _Builder:
                 self.groups.setdefault(row, []).append(group)
 
     def contradict(self) -> None:
-        """What no placement can satisfy: no node left by pins and bans, or groups that exclude each other."""
+        """Record rules that no placement can satisfy: node affinity and anti-affinity leave no node, or groups exclude
+        each other."""
         for row, mask in self.own.items():
             if not mask.any():
                 self.contradictions[row] = Reason(ReasonCode.CONTRADICTION, (("nodes_allowed", 0.0),))
@@ -130,33 +131,33 @@ class _Builder:
                     self.contradictions.setdefault(row, Reason(ReasonCode.CONTRADICTION, numbers))
 
     def _divided(self, row: int, group: AffinityGroup) -> bool:
-        """Instances that are to be apart and together."""
+        """Return whether instances would have to be spread and together at once."""
         apart = any(g.alone and not g.together and row in g.rows for g in self.groups[row])
         several = self.problem.k[row] > 1 or sum(group.of[o] == group.of[row] for o in group.rows) > 1
-        return several and (apart or self.problem.separate[row] or self.problem.is_replica[row])
+        return several and (apart or self.problem.spread[row] or self.problem.is_replica[row])
 
 
 def _label_masks(snapshot: Snapshot, rows: Iterable[int]) -> dict[tuple[str, ...], Bools]:
     labels = [set(has) for has in snapshot.nodes.labels]
     masks: dict[tuple[str, ...], Bools] = {}
     for row in rows:
-        needs = snapshot.workloads.needs[row]
+        needs = snapshot.workloads.required_labels[row]
         if needs and needs not in masks:
             masks[needs] = np.array([has.issuperset(needs) for has in labels], dtype=np.bool_)
     return masks
 
 
 def rules_of(problem: Problem) -> Rules:
-    """The rules of a snapshot; constraints on names that it does not have are left out."""
+    """Return the rules of a snapshot; constraints on names that it does not have are ignored."""
     snapshot = problem.snapshot
     builder = _Builder(problem)
     if snapshot.constraints:
         for constraint in snapshot.constraints:
             builder.add(constraint)
         builder.contradict()
-    needs = snapshot.workloads.needs
+    needs = snapshot.workloads.required_labels
     masks_of_needs = _label_masks(snapshot, range(len(needs)))
-    for row in builder.keep:
+    for row in builder.no_migration:
         known = [node for node in problem.home[row] if 0 <= node < len(snapshot.nodes.names)]
         if known or not {*problem.home[row]} <= {ELSEWHERE}:  # else what it is to be kept on is not to be had any more
             home = np.zeros(len(snapshot.nodes.names), dtype=np.bool_)
@@ -177,19 +178,20 @@ def rules_of(problem: Problem) -> Rules:
             masks.append(mask)
         mask_of[row] = ids[key]
     return Rules(
-        masks, [mask.tolist() for mask in masks], mask_of, builder.groups, builder.keep, builder.contradictions
+        masks, [mask.tolist() for mask in masks], mask_of, builder.groups, builder.no_migration, builder.contradictions
     )
 
 
 def to_leave(problem: Problem, rules: Rules) -> list[int]:
-    """Rows of the workloads that may be changed and are on a node that they should leave."""
+    """Return the rows of the workloads that may be changed and are on a node that they should leave."""
     if len(rules.masks) == 1 and not any(problem.leaving):
         return []
     return [row for row, movable in enumerate(problem.movable) if movable and misplaced(problem, rules, row)]
 
 
 def misplaced(problem: Problem, rules: Rules, row: int) -> bool:
-    """Whether a running workload is on a node that it should leave: one that is drained, or that it may not be on."""
+    """Return whether a running workload is on a node that it should leave: one that is drained, or that it may not be
+    on."""
     return problem.state[row] == RUNNING and any(
         problem.leaving[node] or not rules.on(row, node) for node in problem.home[row]
     )

@@ -1,4 +1,4 @@
-"""What is to be emptied is emptied, then idle room is filled."""
+"""Evacuate the nodes to be evacuated, then fill idle capacity."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class Search:
     # --- room ----------------------------------------------------------------------------------------------------
 
     def caps(self, row: int) -> Floats:
-        """The most that one instance can be given on each node, float64[n]."""
+        """Return the most that one instance can be given on each node, float64[n]."""
         problem, nodes = self.problem, self.problem.snapshot.nodes
         key = problem.req_mhz[row], problem.vcpus[row]
         if key not in self._caps:
@@ -68,7 +68,7 @@ class Search:
         return self._caps[key]
 
     def roomy(self, row: int) -> Bools:
-        """Nodes that may take one instance and have the memory, bool[n]."""
+        """Return the nodes that may take one instance and have the memory, bool[n]."""
         problem, caps = self.problem, self.caps(row)
         enough = self.free_mib >= problem.memory[row] * (1.0 - SLACK)
         return enough & self.state.rules.allowed(row) & (caps >= problem.least_mhz[row]) & (caps > 0.0)
@@ -84,7 +84,7 @@ class Search:
         self.most_free_mib = float(self.free_mib.max(initial=0.0))
 
     def place(self, gone: Sequence[int], come: Sequence[Arrival]) -> Trial | None:
-        """A trial, None too where a group forbids a place or there would be too many changes."""
+        """Return a trial; None also if a group forbids a place or there would be too many changes."""
         state = self.state
         if state.rules.groups:
             targets: dict[int, Place | None] = dict.fromkeys(gone)
@@ -98,7 +98,7 @@ class Search:
         return self._within_limit(state.trial(gone, come))
 
     def exchange(self, node: int, gone: Sequence[int], come: Sequence[int]) -> Trial | None:
-        """`place` on one node where all jobs have one instance."""
+        """Return `place` for one node where all jobs have one instance."""
         state, k = self.state, self.problem.k
         if state.rules.groups or any(k[row] > 1 for row in state.here[node]):
             return self.place(gone, [(row, (node,), 0.0) for row in come])
@@ -107,14 +107,14 @@ class Search:
     def _within_limit(self, trial: Trial | None) -> Trial | None:
         limit = self.problem.params.changes_max
         if trial is not None and limit and trial.moves > 0 and self.state.moves + trial.moves > limit:
-            self.blocked.update(dict.fromkeys(trial.come, ReasonCode.MOVES_LIMIT))
+            self.blocked.update(dict.fromkeys(trial.come, ReasonCode.MIGRATION_LIMIT))
             return None
         return trial
 
     # --- idle room -----------------------------------------------------------------------------------------------
 
     def fill_at_once(self) -> bool:
-        """If all who wait fit at full speed, start them all; else nothing."""
+        """Start all waiting jobs if they all fit at full speed; else none."""
         state, problem, sharing = self.state, self.problem, self.state.sharing
         if state.still or state.rules.groups or any(problem.k[row] > 1 for row in self.waiting):
             return False
@@ -160,7 +160,7 @@ class Search:
         return True
 
     def _spread_equal(self, rows: Sequence[int], free_mib: Floats, idle_mhz: Floats) -> list[int] | None:
-        """Nodes for jobs that are alike, the fastest first; takes the room. None: there is not enough."""
+        """Return nodes for identical jobs, the fastest first, and take the capacity. None: there is not enough."""
         row, caps = rows[0], self.caps(rows[0])
         memory = self.problem.memory[row]
         fits = self.state.rules.allowed(row) & (caps >= self.problem.least_mhz[row]) & (caps > 0.0)
@@ -180,14 +180,15 @@ class Search:
         return found
 
     def _falls(self) -> bool:
-        """Whether the smallest utility is below that of changing nothing."""
+        """Return whether the smallest utility is below that of changing nothing."""
         utilities, counted = self.state.utilities(), self.problem.counted
         return min((utilities[row] for row in self.state.rows if counted[row]), default=1.0) < self.floor - _SAME
 
     def _spread_apart(
         self, sharing: Sharing, rows: Sequence[int], free_mib: Floats, idle_mhz: Floats, loads: tuple[Floats, Floats]
     ) -> list[int] | None:
-        """`_spread_equal` for jobs that slow each other down: each goes where it is fastest then."""
+        """Return nodes as `_spread_equal` does, for jobs that slow each other down: each goes where it is then
+        fastest."""
         row, caps = rows[0], self.caps(rows[0])
         memory = self.problem.memory[row]
         fits = self.state.rules.allowed(row) & (caps >= self.problem.least_mhz[row]) & (caps > 0.0)
@@ -209,7 +210,7 @@ class Search:
         return found if len(found) == len(rows) else None
 
     def fill(self) -> None:
-        """Start who waits where there is room, the unhappiest first."""
+        """Start waiting jobs where there is free capacity, the lowest utility first."""
         struck: set[tuple[object, ...]] = set()
         for row in self.waiting:
             if self.state.places[row] is not None:
@@ -221,7 +222,7 @@ class Search:
                 problem.least_mhz[row],
                 problem.vcpus[row],
                 problem.k[row],
-                problem.separate[row],
+                problem.spread[row],
                 self.state.rules.mask_of[row],
             )
             if shape in struck:
@@ -260,7 +261,7 @@ class Search:
         return bool(some.size) or bool(full.any())
 
     def _fill_shared(self, sharing: Sharing, row: int, roomy: Bools, caps: Floats) -> bool:
-        """`fill_one` for a job that is slowed down by some of those that it would run beside, and slows them."""
+        """Do `fill_one` for a job that is slowed down by some of the jobs next to it, and slows them."""
         least = np.maximum(self.problem.least_mhz[row], WORTH * caps)
         speed = np.minimum(self.idle_mhz, caps) / sharing.joined(row)
         nodes = (roomy & (self.idle_mhz >= least)).nonzero()[0]
@@ -297,8 +298,8 @@ class Search:
         return True
 
     def best_nodes(self, row: int, full: Bools, caps: Floats) -> list[int]:
-        """Where the job runs at full speed: its image's node, else the fastest, of these the one with the least memory
-        to spare; with groups all of them, in that order."""
+        """Return the nodes on which the job runs at full speed: its image's node, else the fastest, of these the one
+        with the least memory to spare; with groups all of them, in that order."""
         image = self.problem.home[row][0] if self.problem.state[row] == SUSPENDED else -1
         if image >= 0 and full[image]:
             first = [image]
@@ -327,7 +328,8 @@ class Search:
         return False
 
     def spread(self, row: int, mhz: float, free_mib: Floats, idle_mhz: Floats) -> Place | None:
-        """Nodes for all instances at a speed, on the nodes of its images where they can be; None: there are too few."""
+        """Return nodes for all instances at a speed, on the nodes of its images if possible; None: there are too
+        few."""
         problem, k = self.problem, self.problem.k[row]
         if mhz <= 0.0:
             return None
@@ -347,13 +349,13 @@ class Search:
             if node >= 0 and slots[node] > 0:
                 place[index] = node
                 slots[node] -= 1
-        if row in self.state.rules.keep and -1 in place and max(problem.home[row], default=-1) >= 0:
+        if row in self.state.rules.no_migration and -1 in place and max(problem.home[row], default=-1) >= 0:
             return None
         rest = self._in_order(row, slots)
         return tuple(node if node >= 0 else rest.pop(0) for node in place)
 
     def _in_order(self, row: int, slots: Ints) -> list[int]:
-        """The slots, node by node; for a job that is slowed by sharing those where it is slowed least first."""
+        """Return the slots, node by node; for a job that is slowed by sharing, those with the least slowdown first."""
         rest: list[int] = np.repeat(np.arange(slots.size), slots).tolist()
         sharing = self.state.sharing
         if sharing is None or not sharing.uses(row):
@@ -368,7 +370,7 @@ class Search:
 
     def _apart(self, row: int) -> bool:
         groups = self.state.rules.groups.get(row, ())
-        return self.problem.separate[row] or any(group.alone and not group.together for group in groups)
+        return self.problem.spread[row] or any(group.alone and not group.together for group in groups)
 
     def _together(self, row: int) -> bool:
         return any(group.together for group in self.state.rules.groups.get(row, ()))
@@ -376,11 +378,11 @@ class Search:
     # --- nodes to be emptied -------------------------------------------------------------------------------------
 
     def drain(self) -> None:
-        """Move what is on a node that it should leave, as far as there is room: between cycles only from nodes that are
-        to be emptied, and to idle CPU."""
+        """Move workloads off nodes that they should leave, as far as there is capacity: between cycles only from nodes
+        to be evacuated, and to idle CPU."""
         problem, rules = self.problem, self.state.rules
         for row in to_leave(problem, rules):
-            if problem.is_replica[row] or problem.cool[row] or row in rules.keep:
+            if problem.is_replica[row] or problem.cool[row] or row in rules.no_migration:
                 continue
             if not (problem.snapshot.at_cycle or problem.leaving_any(row)):
                 continue
@@ -429,8 +431,8 @@ class Search:
     def _refuge(
         self, row: int, place: Sequence[int], mhz: float, free_mib: Floats, idle_mhz: Floats, only: int | None
     ) -> int | None:
-        """The node with room for one more instance that has the most CPU idle; at cycles a single one may squeeze
-        others."""
+        """Return the node with capacity for one more instance that has the most idle CPU; in a scheduling cycle, a
+        single instance may reduce the CPU of others."""
         problem, caps = self.problem, self.caps(row)
         fits = (free_mib >= problem.memory[row] * (1.0 - SLACK)) & self.state.rules.allowed(row)
         fits &= (caps >= problem.least_mhz[row]) & (caps > 0.0)

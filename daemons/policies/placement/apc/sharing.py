@@ -58,7 +58,7 @@ class Sharing:
                         self.fixed[node].append(row)
 
     def uses(self, row: int) -> bool:
-        """Whether the workload loads anything that is shared."""
+        """Return whether the workload loads any shared resource."""
         return self._used[row]
 
     def key(self, row: int) -> tuple[float, ...]:
@@ -74,7 +74,7 @@ class Sharing:
         return tuple([total + times * table[row] for total, table in zip(totals, tables, strict=True)])
 
     def add_replica(self, row: int, node: int, times: int) -> None:
-        """An instance of a web application comes to a node (`times` 1), or leaves it (-1)."""
+        """Add an instance of a web application to a node (`times` 1), or remove it (-1)."""
         self._replicas[node] = self._with(self._replicas[node], node, row, times)
         self.put(node, self._with(self._noted(node), node, row, times))
 
@@ -91,7 +91,7 @@ class Sharing:
     def sums(
         self, node: int, rows: Iterable[int], places: Mapping[int, Place | None], now: Sequence[Place | None]
     ) -> Totals:
-        """The sums of a node if these jobs were there; `places`: jobs that are elsewhere than `now`."""
+        """Return the sums of a node if these jobs were there; `places`: jobs that are elsewhere than `now`."""
         totals, used, k = self._base[node], self._used, self.problem.k
         if self._replicas[node] is not self._nothing:
             totals = tuple([a + b for a, b in zip(totals, self._replicas[node], strict=True)])
@@ -104,7 +104,8 @@ class Sharing:
     # --- dilation ------------------------------------------------------------------------------------------------
 
     def slow(self, row: int, place: Place, totals: Mapping[int, Totals]) -> float:
-        """How many times as long as alone a workload takes on a place; `totals`: nodes with other sums than noted."""
+        """Return the slowdown factor of a workload on a place, against running alone; `totals`: nodes with other sums
+        than recorded."""
         if not self._used[row]:
             return ALONE
         worst = ALONE
@@ -122,18 +123,19 @@ class Sharing:
         return worst
 
     def joined(self, row: int, waits: Floats | None = None) -> Floats:
-        """How many times as long as alone a workload would take on each node with one instance more, float64[n]."""
+        """Return the slowdown factor of a workload on each node with one more instance there, float64[n]."""
         each = self.waits if waits is None else waits
         if len(self._parts) == 1:
             return np.asarray(1.0 + each @ self._parts[0, row])
         return np.asarray(1.0 + (each * self._parts[self._kinds, row]).sum(axis=1))
 
     def joined_at(self, row: int, node: int, waits: Floats) -> float:
-        """`joined` of one node."""
+        """Return `joined` for one node."""
         return float(1.0 + waits[node] @ self._parts[self.kind[node], row])
 
     def own(self, row: int) -> Floats:
-        """By about how much each further instance of a workload on one node slows the others down, float64[n]."""
+        """Return the approximate slowdown that each further instance of a workload on one node adds to the others,
+        float64[n]."""
         each = (self._parts[:, row] ** 2 / self._servers).sum(axis=1)
         return np.asarray(each[self._kinds])
 
@@ -148,7 +150,7 @@ class Sharing:
         return self.loads.copy(), self.waits.copy()
 
     def recount(self, crowd: Crowd, model: str) -> Floats:
-        """Count all anew; how many times as long as alone each workload takes, float64[w]."""
+        """Recompute all sums; return the slowdown factor of each workload, float64[w]."""
         node, kind = crowd.node, self._kinds[crowd.node]
         known = node >= 0
         p = self._parts[kind, crowd.owner] * known[:, None]
@@ -162,7 +164,7 @@ class Sharing:
 
 
 def same(slow: float, was: float) -> bool:
-    """Whether two dilations differ by rounding only."""
+    """Return whether two slowdown factors differ by rounding only."""
     return abs(slow - was) <= _SAME
 
 

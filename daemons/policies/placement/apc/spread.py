@@ -40,7 +40,7 @@ class Spread:
                 return
 
     def _pass(self, given: Floats, weight: Floats) -> bool:
-        """Move from every node where somebody is hungry, the worst off first; whether anybody moved."""
+        """Move workloads from every node with unmet demand, the lowest level first; return whether any moved."""
         moved, worst = False, []
         for node in range(len(self.state.here)):
             movers = self._movers(node)
@@ -72,10 +72,10 @@ class Spread:
         if problem.aims[row] or problem.k[row] > 1 or not problem.movable[row] or problem.cool[row]:
             return False
         place = state.places[row]
-        return place is not None and place == problem.home[row] and row not in state.rules.keep
+        return place is not None and place == problem.home[row] and row not in state.rules.no_migration
 
     def _shared(self) -> tuple[Floats, Floats]:
-        """By node: MHz of those without a goal, and the sum of their weights, float64[n] each."""
+        """Return, by node, the MHz of workloads without a goal, and the sum of their weights, float64[n] each."""
         pairs = [self._shared_on(node) for node in range(len(self.state.here))]
         return np.array([mhz for mhz, _ in pairs]), np.array([weight for _, weight in pairs])
 
@@ -85,13 +85,13 @@ class Spread:
         return sum([state.used_mhz(row, node) for row in rows]), sum([weight[row] for row in rows])
 
     def level(self, row: int) -> float:
-        """What a workload gets done a second for its weight."""
+        """Return the work that a workload does per second, relative to its weight."""
         job = self.state.jobs[row]
         return job.mhz / job.slow / self.problem.weight[row]
 
     def hungry(self, row: int) -> bool:
-        """Whether it would use more CPU: a VM that lives on declares nothing, its least is what it uses with head-room,
-        and it wants no more while that is below what it has had."""
+        """Return whether it would use more CPU. A permanent VM declares nothing: its least is its use plus headroom,
+        and while that is below its previous allotment it needs no more."""
         problem, mhz = self.problem, self.state.jobs[row].mhz
         if problem.stays[row] and problem.least_mhz[row] < min(problem.home_mhz[row]) * (1.0 - SLACK):
             return False
@@ -113,7 +113,8 @@ class Spread:
                     yield trial
 
     def _gains(self, trial: Trial) -> bool:
-        """Whether the mover gains enough, and nobody pays for it who has no more than it had."""
+        """Return whether the mover gains enough, and not at the expense of a workload that has no more than the mover
+        had."""
         state, problem = self.state, self.problem
         (mover,) = trial.come
         before, after = [], []

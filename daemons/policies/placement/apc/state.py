@@ -142,13 +142,13 @@ class State:
         return columns, Futures(columns, self.places)
 
     def _slow(self, model: str = FORMULA) -> Floats:
-        """How many times as long as alone each workload takes, float64[w]."""
+        """Return the slowdown factor of each workload, float64[w]."""
         if self.sharing is None:
             return np.ones(len(self.places))
         return self.sharing.recount(self.crowd(), model)
 
     def crowd(self) -> Crowd:
-        """Who is where, instances of web applications too."""
+        """Return the node of every instance, including web applications."""
         problem = self.problem
         owner: list[int] = []
         node: list[int] = []
@@ -168,7 +168,7 @@ class State:
     # --- instances of web applications ---------------------------------------------------------------------------
 
     def add_replica(self, row: int, node: int) -> None:
-        """An instance of a web application runs on a node from now on; its CPU is `seat_given`."""
+        """Record that an instance of a web application runs on a node from now on; its CPU is `seat_given`."""
         problem = self.problem
         self.replica_place[row], self.replica_given_mhz[row] = node, 0.0
         self.replicas_here[node].append(row)
@@ -180,7 +180,7 @@ class State:
             self.moves += problem.movable[row]
 
     def remove_replica(self, row: int) -> None:
-        """An instance of a web application does not run any more."""
+        """Record that an instance of a web application no longer runs."""
         problem, node = self.problem, self.replica_place.pop(row)
         self.replicas_here[node].remove(row)
         self.replica_mhz[node] -= self.replica_given_mhz.pop(row)
@@ -194,7 +194,7 @@ class State:
     # --- what is where -------------------------------------------------------------------------------------------
 
     def place_of(self, row: int) -> Place | None:
-        """Where a workload runs, None: nowhere; instances of web applications too."""
+        """Return the nodes of a workload, None: it does not run; includes instances of web applications."""
         if row in self.replica_place:
             return (self.replica_place[row],)
         return None if self.problem.is_replica[row] and self.problem.movable[row] else self.places[row]
@@ -209,16 +209,16 @@ class State:
         return found
 
     def any_open(self) -> bool:
-        """Whether any job is in the equation."""
+        """Return whether any job is in the equation."""
         return bool(self.columns.open.any())
 
     def idle_mhz(self, node: int) -> float:
-        """CPU of the node that nobody is given."""
+        """Return the unallocated CPU of the node."""
         used = sum(self.used_mhz(row, node) for row in self.here[node])
         return self.problem.cpu_mhz[node] - self.replica_mhz[node] - used
 
     def idle_of_all(self) -> Floats:
-        """`idle_mhz` of every node, float64[n]."""
+        """Return `idle_mhz` of every node, float64[n]."""
         problem = self.problem
         rows = [row for here in self.here for row in here]
         if any(problem.k[row] > 1 for row in rows):
@@ -238,7 +238,7 @@ class State:
         self.redivide()
 
     def used_mhz(self, row: int, node: int) -> float:
-        """CPU that a job is given on a node."""
+        """Return the CPU that a job is given on a node."""
         job, problem = self.jobs[row], self.problem
         if problem.k[row] == 1:
             return job.mhz
@@ -248,14 +248,14 @@ class State:
         return job.mhz * place.count(node)
 
     def spare_mhz(self, node: int) -> float:
-        """CPU of the node beyond the least that all there must have."""
+        """Return the CPU of the node beyond the least that all workloads there must have."""
         limits = self.division.limits
         least = sum(limits(row, node)[0] * (self.places[row] or ()).count(node) for row in self.here[node])
         replicas = sum(limits(row, node)[0] for row in self.replicas_here[node])
         return self.problem.cpu_mhz[node] - least - replicas
 
     def redivide(self) -> None:
-        """Divide all CPU anew, see `Division.all`."""
+        """Divide all CPU again, see `Division.all`."""
         problem = self.problem
         mhz = self.division.all()
         delay_s = np.zeros(len(mhz))
@@ -288,10 +288,9 @@ class State:
         return self.problem.state[row] == RUNNING and self.places[row] == self.problem.home[row]
 
     def waits(self, nodes: Mapping[int, Sequence[int]], places: Mapping[int, Place | None]) -> dict[int, float]:
-        """By node, with the jobs there: how long who arrives waits for suspends, the longest of them.
+        """Return, by node with the jobs there: how long arrivals wait for suspends, the longest of them.
 
-        Nothing where all who arrive fit into the memory that is free as it is. `places`: jobs that are elsewhere than
-        in the state.
+        0 if all arrivals fit into the memory that is already free. `places`: jobs that are elsewhere than in the state.
         """
         problem, found = self.problem, {}
         for node, rows in nodes.items():
@@ -313,9 +312,10 @@ class State:
     # --- trials --------------------------------------------------------------------------------------------------
 
     def trial(self, gone: Sequence[int], come: Sequence[tuple[int, Place, float]]) -> Trial | None:
-        """What it leads to if jobs stop running, or run elsewhere: (row, place, MHz of each of several instances).
+        """Return the trial in which jobs stop running, or run elsewhere: (row, place, MHz of each of several
+        instances).
 
-        A row in both moves. Memory and groups are for the caller to look at. None: there is not enough CPU.
+        A row in both moves. The caller checks memory and groups. None: there is not enough CPU.
         """
         problem, jobs = self.problem, self.jobs
         self.trials += 1
@@ -354,7 +354,8 @@ class State:
         return self._valued(changed, nodes, tuple(gone), tuple(row for row, _, _ in come), totals)
 
     def exchange(self, node: int, gone: Sequence[int], come: Sequence[int]) -> Trial | None:
-        """`trial` where all that happens is on one node, and all jobs there and those that come have one instance."""
+        """Return the `trial` of a change on one node only, where all jobs there and those that come have one
+        instance."""
         problem, jobs, origin = self.problem, self.jobs, self.origin[node]
         moving = (row for row in (*gone, *come) if problem.movable[row])
         if self.replicas_coming_mib[node] or any(problem.home[row] != (node,) for row in moving):
@@ -379,21 +380,22 @@ class State:
     def _totals(
         self, nodes: Mapping[int, Sequence[int]], places: Mapping[int, Place | None]
     ) -> Mapping[int, Totals] | None:
-        """What is shared on nodes with these jobs."""
+        """Return the shared load on nodes with these jobs."""
         sharing = self.sharing
         if sharing is None:
             return None
         return {node: sharing.sums(node, rows, places, self.places) for node, rows in nodes.items()}
 
     def _slowed(self, row: int, place: Place, totals: Mapping[int, Totals] | None) -> float:
-        """How many times as long as alone a job takes on a place; what it takes now where only rounding differs."""
+        """Return the slowdown factor of a job on a place; its current one if only rounding differs."""
         if totals is None or self.sharing is None:
             return 1.0
         slow, was = self.sharing.slow(row, place, totals), self.jobs[row].slow
         return was if same(slow, was) else slow
 
     def _of_others(self, changed: dict[int, Future], totals: Mapping[int, Totals]) -> None:
-        """Jobs on the nodes that must not be changed are slowed too, and those of several instances elsewhere."""
+        """Update the other affected jobs: those on these nodes that must not be changed, and those with further
+        instances elsewhere."""
         assert self.sharing is not None
         for node in totals:
             for row in self.sharing.fixed[node]:
@@ -403,7 +405,7 @@ class State:
                     changed[row] = future_of(self.problem, row, was.place, was.mhz, was.delay_s, slow)
 
     def _wait_s(self, node: int, gone: Sequence[int], rows: Sequence[int]) -> float:
-        """`waits` of one node."""
+        """Return the `waits` of one node."""
         problem, longest = self.problem, 0.0
         for row in self.origin[node]:
             if row not in rows and (row in gone or self.places[row] is None):
@@ -415,7 +417,7 @@ class State:
         return longest
 
     def _own_s(self, row: int, node: int) -> float:
-        """How long the operation that brings a job of one instance to a node takes."""
+        """Return the duration of the operation that brings a job of one instance to a node."""
         problem, state = self.problem, self.problem.state[row]
         if state == WAITING:
             return problem.start_s[row]
@@ -425,7 +427,7 @@ class State:
     def _touched(
         self, nodes: dict[int, list[int]], mhz: Mapping[int, float], places: Mapping[int, Place | None]
     ) -> dict[int, list[int]]:
-        """The nodes whose suspends matter: those changed, and the others of jobs of several instances there."""
+        """Return the nodes whose suspends matter: those changed, and the others of jobs of several instances there."""
         if not any(self.problem.k[row] > 1 for row in mhz):
             return nodes
         others = {node for row in mhz for node in (places.get(row) or self.places[row] or ())}
@@ -455,7 +457,7 @@ class State:
         return Trial(changed, nodes, level, given_mhz=given_mhz, moves=moves, gone=gone, come=come, totals=totals)
 
     def _more_mhz(self, row: int, job: Future, was: Future) -> float:
-        """By how much more all instances of a job get done together than before, as the equation counts it."""
+        """Return the increase in the progress of all instances of a job together, as the equation counts it."""
         if self.sharing is not None and self._fixed[row]:
             had_mhz = self.had_mhz.item(row)
             return had_mhz / job.slow - had_mhz / was.slow
@@ -500,7 +502,7 @@ class Division:
         self._core_mhz, self._most_mhz = nodes.core_mhz, nodes.cpu_mhz
 
     def tables(self, node: int) -> tuple[list[float], list[float]]:
-        """`limits` on a node of all workloads by row: the least, the most."""
+        """Return the `limits` on a node of all workloads by row: the least, the most."""
         kind = self.kind[node]
         if kind not in self._limits:
             at = self._first[kind]
@@ -515,15 +517,15 @@ class Division:
             return np.maximum(columns.least_mhz[rows], np.minimum(LEAST_MHZ, most)), most
 
     def limits(self, row: int, node: int) -> tuple[float, float]:
-        """The least and the most MHz that an instance is given on a node; most < least: it cannot run there."""
+        """Return the least and the most MHz that an instance is given on a node; most < least: it cannot run there."""
         least, most = self.tables(node)
         return least[row], most[row]
 
     def node(self, node: int, rows: Sequence[int], gangs: Mapping[int, tuple[Place, float]]) -> dict[int, float] | None:
-        """MHz per instance of the jobs on one node; None: it is not enough.
+        """Return the MHz per instance of the jobs on one node; None: it is not enough.
 
-        Jobs of several instances keep their speed, `gangs` has that of those that are not yet placed. On a node that is
-        being emptied everything stays as it is, and between cycles all that runs.
+        Jobs of several instances keep their speed; `gangs` has that of jobs not yet placed. On a node that is being
+        evacuated everything stays unchanged, and between cycles all running workloads do.
         """
         state, problem = self.state, self.problem
         if problem.leaving[node]:
@@ -574,7 +576,8 @@ class Division:
     def _as_before(
         self, node: int, rows: Sequence[int], gangs: Mapping[int, tuple[Place, float]]
     ) -> dict[int, float] | None:
-        """A node that holds more than it has: what is there may stay as it is, nothing comes."""
+        """Return the current division of an overcommitted node: workloads there may stay unchanged, and none may
+        come."""
         if any(row in gangs or row not in self.state.origin[node] for row in rows):
             return None
         return {row: min(self.problem.home_mhz[row]) for row in rows}
@@ -598,7 +601,7 @@ class Division:
         return mhz
 
     def _of_singles(self, rows: Ints, nodes: Ints, mhz: Floats) -> None:
-        """The same where every job has one instance, all at once."""
+        """Divide the CPU where every job has one instance, all at once."""
         columns = self.problem.columns
         order = np.lexsort((columns.urgency[rows], nodes))
         rows, nodes = rows[order], nodes[order]
@@ -620,7 +623,8 @@ class Division:
         mhz[rows] = np.where(kept, mhz[rows], given)
 
     def _stuck(self, rows: Ints, nodes: Ints, room: Floats) -> Bools:
-        """Jobs whose CPU stays as it is: on nodes that are emptied, or that cannot give all there the least."""
+        """Return the jobs whose CPU stays unchanged: on nodes that are being evacuated, or that cannot give all jobs
+        there the least."""
         columns = self.problem.columns
         short = room < -SLACK * np.abs(columns.cpu_mhz)
         return np.asarray((columns.leaving | short)[nodes] & columns.movable[rows])
@@ -657,12 +661,12 @@ class Division:
         return mhz | fair_gangs(claims, room)
 
     def _of_all_nodes(self, row: int) -> tuple[float, float]:
-        """`limits` on all nodes of a placed job."""
+        """Return the `limits` on all nodes of a placed job."""
         bounds = [self.limits(row, node) for node in self.state.places[row] or ()]
         return max(least for least, _ in bounds), min(most for _, most in bounds)
 
     def _kept(self) -> set[int]:
-        """`_stuck` with jobs of several instances."""
+        """Return `_stuck` for jobs of several instances."""
         state, problem = self.state, self.problem
         keep = {row for node, rows in enumerate(state.here) if problem.leaving[node] for row in rows}
         while True:
@@ -679,7 +683,7 @@ class Division:
             keep |= found
 
     def claims(self) -> tuple[Floats, Floats]:
-        """By node: the CPU that jobs there can use, and the least that they must have."""
+        """Return, by node, the CPU that jobs there can use, and the least that they must have."""
         state, problem = self.state, self.problem
         most, least = [0.0] * len(state.here), [0.0] * len(state.here)
         for node, rows in enumerate(state.here):

@@ -29,10 +29,10 @@ _WORTH = 0.1
 
 @dataclass(slots=True, eq=False)
 class App:
-    """An application: its utility against CPU under the load to plan for (None: its figures are not sound) and under
-    the one that is to be expected, its rows, those that run and may be changed, CPU that others of its instances hold,
-    and how many of those there are; `best`: the highest utility that it can have. One without a goal is content
-    whatever it gets, and its instances share what those with goals leave."""
+    """An application: its utility against CPU under the planned load (None: its figures are invalid) and under the
+    expected load; its rows, those that run and may be changed, the CPU that its other instances hold, and their number.
+    `best`: the highest utility that it can have. An application without a goal has the same utility at any CPU, and its
+    instances share the CPU that those with goals leave."""
 
     row: int
     utility: AppUtility | None
@@ -44,7 +44,7 @@ class App:
     best: float = field(init=False)
 
     def __post_init__(self) -> None:
-        """Work out the most that it can have once: it is asked for at every step of a search."""
+        """Compute its maximum once: every step of a search uses it."""
         self.best = math.inf if self.utility is None else self.utility.best
 
     @property
@@ -53,15 +53,15 @@ class App:
         return self.utility is None or bool(self.utility.flows)
 
     def at(self, mhz: float) -> float:
-        """Its utility with so much CPU; 1 without sound figures."""
+        """Return its utility with `mhz` of CPU; 1 without valid figures."""
         return float(self.utility.utility(mhz)) if self.utility is not None else 1.0
 
     def expected_at(self, mhz: float) -> float:
-        """Its utility with so much CPU under the load that is to be expected; 1 without sound figures."""
+        """Return its utility with `mhz` of CPU under the expected load; 1 without valid figures."""
         return float(self.expected.utility(mhz)) if self.expected is not None else 1.0
 
     def wants_mhz(self, utility: float) -> float:
-        """CPU that instances which may be changed need together for a utility."""
+        """Return the total CPU that instances which may be changed need for a utility."""
         if self.utility is None:
             return 0.0
         if not self.utility.flows:
@@ -70,7 +70,7 @@ class App:
 
 
 def apps_of(problem: Problem) -> list[App]:
-    """The applications of the snapshot with what runs of them."""
+    """Return the applications of the snapshot with their running instances."""
     snapshot, found = problem.snapshot, []
     if not snapshot.web.names:
         return []
@@ -100,13 +100,13 @@ def _models(snapshot: Snapshot, flows: FlowColumns | None = None) -> Sequence[Ap
 
 
 def _is_sound(model: AppUtility) -> bool:
-    """Whether it can be asked for utilities."""
+    """Return whether utilities can be computed with the model."""
     ends = np.asarray(model.utility(np.array([0.0, 1.0, 1e6, np.inf])))
     return bool(np.isfinite(ends).all()) and math.isfinite(model.importance) and model.max_mhz >= 0.0
 
 
 def _model(snapshot: Snapshot, flows: FlowColumns, app: int, vcpu_mhz: float) -> AppUtility | None:
-    """One application alone; None if its figures are not sound."""
+    """Return the model of one application alone; None if its figures are invalid."""
     mine = (flows.app == app).nonzero()[0]
     alone = take_rows(flows, mine)
     try:
@@ -117,7 +117,7 @@ def _model(snapshot: Snapshot, flows: FlowColumns, app: int, vcpu_mhz: float) ->
 
 
 def best_mhz(problem: Problem, app: App) -> float:
-    """The CPU of the application if as many instances as may run do so, each with a node to itself."""
+    """Return the CPU of the application with the maximum number of instances, each with a node of its own."""
     if not app.rows:
         return 0.0
     nodes, row = problem.snapshot.nodes, app.rows[0]
@@ -128,7 +128,7 @@ def best_mhz(problem: Problem, app: App) -> float:
 
 
 def filled(wanted: float, bounds: Floats) -> Floats:
-    """`wanted` divided evenly, each part at most its bound (>= 0); less if the bounds are less together."""
+    """Divide `wanted` evenly, each part at most its bound (>= 0); less if the sum of the bounds is less."""
     if wanted >= bounds.sum():
         return bounds.copy()
     order = np.sort(bounds)
@@ -153,11 +153,11 @@ class Web:
     # --- CPU -----------------------------------------------------------------------------------------------------
 
     def utilities(self) -> dict[int, float]:
-        """By row of the applications: what they have now."""
+        """Return the current utilities, by row of the applications."""
         return {app.row: app.at(self._given_mhz(app)) for app in self.apps}
 
     def expected(self) -> dict[int, float]:
-        """By row of the applications: what they have now under the load that is to be expected."""
+        """Return the current utilities under the expected load, by row of the applications."""
         return {app.row: app.expected_at(self._given_mhz(app)) for app in self.apps}
 
     def _given_mhz(self, app: App) -> float:
@@ -183,19 +183,20 @@ class Web:
         self.state.redivide()
 
     def _crossing(self, low: float, high: float) -> float:
-        """Where the gap changes its sign. Where it jumps there is no root: the nearest found serves as well."""
+        """Return the utility at which the gap changes its sign. If the gap jumps there is no root: the nearest point
+        found is used."""
         found, _ = brentq(self._gap, low, high, xtol=1e-13, rtol=1e-14, full_output=True, disp=False)
         return float(found)
 
     def _gap(self, utility: float) -> float:
-        """By how much the jobs' level is above `utility` if that is what the applications have."""
+        """Return how far the jobs' level is above `utility` when the applications have that utility."""
         self._give(utility, False)
         self.state.redivide()
         level = self.state.levels.level
         return (level if self.state.any_open() else math.inf) - utility if math.isfinite(level) else _FAR
 
     def _give(self, utility: float, spare: bool) -> None:
-        """CPU for the instances so that each application has the utility, as far as it can."""
+        """Give the instances the CPU with which each application has the utility, as far as possible."""
         problem, state = self.problem, self.state
         state.replica_mhz = [0.0] * len(state.replica_mhz)
         used, least = self._claims
@@ -225,8 +226,8 @@ class Web:
         self._share_rest()
 
     def _worth(self, app: App, utility: float) -> float:
-        """The utility that CPU is taken from jobs for: near its best an application takes all CPU for a gain that no
-        decision is made for."""
+        """Return the utility for which CPU is taken from jobs: near its best, an application would take all CPU for a
+        gain too small for any decision."""
         return min(utility, app.best - self.problem.params.tolerance)
 
     def _share_rest(self) -> None:
@@ -251,7 +252,7 @@ class Web:
                 state.replica_given_mhz[row] = mhz
 
     def _limits(self, row: int) -> tuple[float, float]:
-        """Least and most of an instance; one on a node that is being emptied keeps what it has."""
+        """Return the least and most MHz of an instance; one on a node that is being evacuated keeps its CPU."""
         node = self.state.replica_place[row]
         if self.problem.leaving[node]:
             mhz = self.problem.home_mhz[row][0]
@@ -265,7 +266,8 @@ class Web:
     # --- instances -----------------------------------------------------------------------------------------------
 
     def settle(self) -> None:
-        """Move instances off nodes that are emptied; as many as must and may run; more where they help."""
+        """Move instances off nodes that are being evacuated; run at least the minimum and at most the maximum; add more
+        where they help."""
         for app in self.apps:
             self._move_off(app)
             self._at_most(app)
@@ -293,7 +295,7 @@ class Web:
                         break
 
     def _spots(self, app: App, least_mhz: float) -> list[int]:
-        """Nodes that may take another instance and have so much CPU idle, the idlest first."""
+        """Return the nodes that may take another instance and have at least `least_mhz` idle, the idlest first."""
         rows = self._waiting(app)
         if not rows:
             return []
@@ -311,7 +313,7 @@ class Web:
         return [node for _, node in sorted(spots)]
 
     def _nodes(self, app: App) -> Iterator[int]:
-        """Where instances of the application are, those that cannot be changed too."""
+        """Yield the nodes of the application's instances, including those that cannot be changed."""
         for row in app.rows:
             if row in self.state.replica_place:
                 yield self.state.replica_place[row]
@@ -342,7 +344,7 @@ class Web:
         app.running.remove(row)
 
     def move_to_idle(self) -> None:
-        """Between cycles: instances leave nodes that are to be emptied for others where CPU is idle."""
+        """Move instances between cycles from nodes to be evacuated to others with idle CPU."""
         state = self.state
         for app in self.apps:
             for row in list(app.running):
@@ -364,17 +366,17 @@ class Web:
                 state.replica_mhz[node] += mhz
 
     def _is_spare(self, app: App) -> bool:
-        """Whether one of its instances may be stopped."""
+        """Return whether one of its instances may be stopped."""
         return self._count(app) > self.problem.snapshot.web.min_instances.item(app.row)
 
     def _stays(self, row: int) -> bool:
-        """Whether a running instance may not be moved, or need not."""
+        """Return whether a running instance may not be moved, or need not."""
         problem, state, limit = self.problem, self.state, self.problem.params.changes_max
-        stays = not misplaced(problem, state.rules, row) or problem.cool[row] or row in state.rules.keep
+        stays = not misplaced(problem, state.rules, row) or problem.cool[row] or row in state.rules.no_migration
         return stays or bool(limit and state.moves >= limit)
 
     def _refuges(self, app: App, row: int) -> list[int]:
-        """Nodes that can take an instance that has been unseated, with the least CPU that it must have."""
+        """Return the nodes that can take a displaced instance, with the least CPU that it must have."""
         problem, state = self.problem, self.state
         taken = set(self._nodes(app))
         return [

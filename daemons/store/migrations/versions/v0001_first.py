@@ -44,7 +44,7 @@ def _key(name: str, kind: Any) -> sa.Column[Any]:
 
 
 def upgrade() -> None:
-    """From nothing."""
+    """Create the tables in an empty database."""
     _lead()
     _state()
     _history()

@@ -12,7 +12,7 @@ depends_on = None
 
 
 def upgrade() -> None:
-    """A table and a column more; what is there stays as it is."""
+    """Add a table and a column; existing data stay unchanged."""
     op.add_column("decisions", sa.Column("gains", sa.Integer, nullable=False, server_default="0"))
     op.create_table(
         "web",

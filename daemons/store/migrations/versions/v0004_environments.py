@@ -12,7 +12,7 @@ depends_on = None
 
 
 def upgrade() -> None:
-    """A table more; what is there stays as it is."""
+    """Add a table; existing data stay unchanged."""
     op.create_table(
         "environments",
         sa.Column("name", sa.Text, primary_key=True),

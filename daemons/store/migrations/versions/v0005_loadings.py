@@ -12,7 +12,7 @@ depends_on = None
 
 
 def upgrade() -> None:
-    """Two tables more; what is there stays as it is."""
+    """Add two tables; existing data stay unchanged."""
     for table in ("loadings", "paces"):
         op.create_table(
             table, sa.Column("name", sa.Text, primary_key=True), sa.Column("body", sa.LargeBinary, nullable=False)

@@ -12,7 +12,7 @@ depends_on = None
 
 
 def upgrade() -> None:
-    """A table more; what is there stays as it is."""
+    """Add a table; existing data stay unchanged."""
     op.create_table(
         "assurances", sa.Column("name", sa.Text, primary_key=True), sa.Column("body", sa.LargeBinary, nullable=False)
     )

@@ -1,4 +1,4 @@
-"""What decisions were computed from, who asked for what and why, and what was told to whom."""
+"""Inputs of decisions, the audit log, and notifications sent."""
 
 from __future__ import annotations
 

@@ -79,7 +79,7 @@ def test_the_last_counters_of_a_vm_that_left_go_with_the_outcome() -> None:
     assert said.final == vm(cpu_time_s=7.0)
 
 
-def test_an_order_under_way_that_comes_again_is_only_acknowledged() -> None:
+def test_an_order_in_progress_that_comes_again_is_only_acknowledged() -> None:
     rig = Rig()
     rig.order(action())
 
@@ -238,7 +238,7 @@ def test_a_reading_taken_before_the_limit_does_not_end_the_operation() -> None:
     rig.order(action())
     rig.handle(TimerFired("limit:a1"))
 
-    assert report(rig.observed()).under_way == (UnderWay("a1", ActionKind.START, "j#0"),)
+    assert report(rig.observed()).in_progress == (UnderWay("a1", ActionKind.START, "j#0"),)
 
 
 def test_outcomes_are_forgotten_long_after_their_expiry_and_never_before_they_are_told() -> None:
@@ -373,15 +373,15 @@ def test_a_reading_asked_for_before_a_hello_does_not_echo_its_term() -> None:
     assert report(rig.observed()).term == 3
 
 
-def test_reports_list_what_is_under_way() -> None:
+def test_reports_list_what_is_in_progress() -> None:
     rig = Rig()
     migrate = action(1, ActionKind.MIGRATE, "m#0", expects=1, to_node="n2")
     rig.order(migrate)
 
-    assert report(rig.observed(vm("m#0"))).under_way == (UnderWay("a1", ActionKind.MIGRATE, "m#0", "n2"),)
+    assert report(rig.observed(vm("m#0"))).in_progress == (UnderWay("a1", ActionKind.MIGRATE, "m#0", "n2"),)
     rig.operated(migrate)
     rig.handle(TimerFired("report"))
-    assert report(rig.observed()).under_way == ()
+    assert report(rig.observed()).in_progress == ()
 
 
 def test_a_vm_that_came_after_the_reading_was_taken_is_still_said_to_be_coming() -> None:
@@ -392,9 +392,9 @@ def test_a_vm_that_came_after_the_reading_was_taken_is_still_said_to_be_coming()
     said = report(rig.observed())
 
     assert said.seq < came.seq
-    assert said.under_way == (UnderWay("a1", ActionKind.START, "j#0"),), "or its absence would pass for proof"
+    assert said.in_progress == (UnderWay("a1", ActionKind.START, "j#0"),), "or its absence would pass for proof"
     rig.handle(TimerFired("report"))
-    assert report(rig.observed(vm())).under_way == ()
+    assert report(rig.observed(vm())).in_progress == ()
 
 
 def test_sequence_numbers_grow_over_everything_and_over_restarts() -> None:

@@ -88,17 +88,17 @@ def test_an_unfinished_action_ends_by_what_is_found(order: Action, found: VmStat
     assert (said.action, said.outcome, said.status) == ("a1", outcome, found)
     assert not only(effects, Operate)
     assert only(effects, WriteJournal)[0].record.result == said, "first journaled, then told"
-    assert report(effects).under_way == ()
+    assert report(effects).in_progress == ()
     assert not only(rig.order(order), Operate), "nor is it begun when it comes again"
 
 
-def test_an_operation_still_under_way_is_looked_at_again_at_each_report() -> None:
+def test_an_operation_still_in_progress_is_looked_at_again_at_each_report() -> None:
     rig, start = Rig(), action()
     rig.order(start)
     rig.restart()
 
     said = report(rig.observed(vm(state=VmState.INCOMING, busy="start")))
-    assert [doing.id for doing in said.under_way] == ["a1"]
+    assert [doing.id for doing in said.in_progress] == ["a1"]
     assert result(rig.order(action(2))).outcome is Outcome.BUSY
     rig.handle(TimerFired("report"))
     assert not messages(rig.observed(vm(state=VmState.INCOMING, busy="start")), Result)
@@ -245,7 +245,7 @@ def test_a_vm_that_an_action_took_away_has_not_vanished() -> None:
         assert not messages(rig.observed(*([status] if status else [])), GuestEvent)
 
 
-def test_a_vm_whose_leaving_was_under_way_has_not_vanished() -> None:
+def test_a_vm_whose_leaving_was_in_progress_has_not_vanished() -> None:
     rig = Rig()
     run_one(rig)
     rig.order(action(99, ActionKind.STOP, expects=1))

@@ -177,7 +177,7 @@ def test_failures_before_and_after_a_pause_are_not_in_a_row() -> None:
     assert not scene.health().healthy
 
 
-def test_nothing_is_asked_or_counted_while_an_action_is_under_way() -> None:
+def test_nothing_is_asked_or_counted_while_an_action_is_in_progress() -> None:
     """Given a stop that takes long: its instance does not answer any more, and that says nothing."""
     scene = watched()
     scene.wait(10.0)
@@ -208,7 +208,7 @@ def test_after_an_action_or_an_event_the_next_reading_tells() -> None:
     assert other.asked == []
 
 
-def test_a_probe_that_is_under_way_is_not_asked_for_again() -> None:
+def test_a_probe_that_is_in_progress_is_not_asked_for_again() -> None:
     scene = watched()
     scene.now_s = scene.timer_s or 0.0
     (first,) = only(scene.handle(TimerFired(TIMER)), ProbeInstance)

@@ -73,7 +73,7 @@ def test_an_empty_host_is_set_up_and_the_outcome_told_until_the_broker_has_it() 
 
 def test_the_same_request_is_answered_as_it_was_and_done_once() -> None:
     rig, _ = begun_rig()
-    assert not only(rig.send(ASKED), SetUpHost)  # while it is under way
+    assert not only(rig.send(ASKED), SetUpHost)  # while it is in progress
     first = answer(rig.handle(HostSetUp("u1", False, "no")))
 
     rig.now_s = 1_000.0
@@ -123,7 +123,7 @@ def test_a_host_with_a_vm_of_ours_is_not_set_up(state: VmState) -> None:
     assert answer(rig.send(ASKED)) == answer(seen)
 
 
-def test_an_operation_under_way_is_waited_for() -> None:
+def test_an_operation_in_progress_is_waited_for() -> None:
     rig = rig_at_rest()
     start = action(vm="j#0", kind=ActionKind.START)
     rig.order(start)

@@ -136,7 +136,7 @@ def test_a_reading_from_before_the_request_does_not_count() -> None:
     assert not answer(rig.observed(vm())).ok
 
 
-def test_an_operation_under_way_or_just_ended_keeps_the_host_awake() -> None:
+def test_an_operation_in_progress_or_just_ended_keeps_the_host_awake() -> None:
     rig = rig_at_rest()
     rig.order(action())
     rig.send(ASKED)
@@ -181,7 +181,7 @@ def test_an_answer_that_the_broker_takes_too_late_changes_to_no() -> None:
 
 def test_the_same_request_again_is_not_done_twice() -> None:
     rig, effects = agreed_rig()
-    assert not messages(rig.send(ASKED), SleepAnswer)  # while it is under way
+    assert not messages(rig.send(ASKED), SleepAnswer)  # while it is in progress
 
     rig.confirm(effects)
     rig.handle(SleepEnded(True))

@@ -187,7 +187,7 @@ def test_a_start_that_fails_says_what_systemd_knows(bench: Bench) -> None:
 def test_another_ones_job_does_not_end_the_wait(bench: Bench) -> None:
     bench.jobs("done", told="/job/2")
 
-    with pytest.raises(TransientError, match=r"still under way after 0\.2 s"):
+    with pytest.raises(TransientError, match=r"still in progress after 0\.2 s"):
         bench.bus.stop("x.service", 0.2)
 
 
@@ -196,7 +196,7 @@ def test_somebody_else_cannot_say_that_a_job_is_done(bench: Bench) -> None:
     bench.jobs("done")
     bench.answers["GetNameOwner"] = lambda daemon, call: daemon.reply(call, "s", (":1.66",))
 
-    with pytest.raises(TransientError, match="still under way"):
+    with pytest.raises(TransientError, match="still in progress"):
         bench.bus.start("x.service", 0.2)
 
 

@@ -13,7 +13,7 @@ from agents.probes.lanes import ProbeLanes
 from agents.probes.probes import HEAD_BYTES_MAX, Monitor
 from shared.base.clock import SystemClock
 from shared.base.errors import InvalidInput, InvalidValue
-from shared.config.agent import AgentConfig, MonitorCommand, MonitorKeys
+from shared.config.agent import AgentConfig, HealthCheckKeys, MonitorCommand
 from shared.config.toml import load
 from shared.ports.effects import Probed, ProbeInstance
 from shared.runtime.lanes import Lane
@@ -36,8 +36,8 @@ def says(*parts: bytes) -> Serve:
     return serve
 
 
-def probed(probe: Probe, address: str = LOOPBACK, keys: MonitorKeys | None = None) -> Probed:
-    answer = Monitor(keys or MonitorKeys()).probe(Target("shop#0", 3, probe), address)
+def probed(probe: Probe, address: str = LOOPBACK, keys: HealthCheckKeys | None = None) -> Probed:
+    answer = Monitor(keys or HealthCheckKeys()).probe(Target("shop#0", 3, probe), address)
     assert (answer.vm, answer.generation) == ("shop#0", 3)
     return answer
 
@@ -170,8 +170,8 @@ def test_no_probe_waits_longer_than_a_host_can(key: str) -> None:
 # --- commands --------------------------------------------------------------------------------------------------------
 
 
-def command(code: str, limit_s: float = 5.0) -> MonitorKeys:
-    return MonitorKeys({"check": MonitorCommand((sys.executable, "-I", "-c", code), limit_s)})
+def command(code: str, limit_s: float = 5.0) -> HealthCheckKeys:
+    return HealthCheckKeys({"check": MonitorCommand((sys.executable, "-I", "-c", code), limit_s)})
 
 
 def check(limit_s: float = 5.0, name: str = "check") -> Probe:
@@ -198,7 +198,7 @@ def test_a_command_that_hangs_is_killed(own_s: float, probe_s: float) -> None:
 
 
 def test_a_command_that_cannot_be_run_is_a_mistake_of_the_configuration() -> None:
-    keys = MonitorKeys({"check": MonitorCommand(("/nowhere/check",))})
+    keys = HealthCheckKeys({"check": MonitorCommand(("/nowhere/check",))})
     answer = probed(check(), keys=keys)
     assert answer.ok
     assert answer.detail == f"{UNKNOWN_COMMAND} 'check': /nowhere/check cannot be run: No such file or directory"
@@ -211,8 +211,8 @@ def test_a_command_of_another_name_is_a_mistake_of_the_configuration() -> None:
 
 
 def test_a_command_without_a_program_is_refused() -> None:
-    with pytest.raises(InvalidInput, match=r"monitor\.commands\.check\.run"):
-        Monitor(MonitorKeys({"check": MonitorCommand(())}))
+    with pytest.raises(InvalidInput, match=r"health_checks\.commands\.check\.run"):
+        Monitor(HealthCheckKeys({"check": MonitorCommand(())}))
 
 
 # --- threads ---------------------------------------------------------------------------------------------------------
@@ -233,7 +233,7 @@ def test_probes_run_side_by_side_and_threads_are_used_again() -> None:
         answers.append(answer)
         done.release()
 
-    probes = ProbeLanes(Monitor(MonitorKeys()), make, take)
+    probes = ProbeLanes(Monitor(HealthCheckKeys()), make, take)
     begun = threading.Event()
 
     def hold(_: socket.socket) -> None:
@@ -261,7 +261,8 @@ def check_nothing(index: int, port: int) -> ProbeInstance:
 def test_commands_of_the_agents_file(tmp_path: Path) -> None:
     path = tmp_path / "agent.toml"
     path.write_text(
-        '[monitor.commands.check]\nrun = ["/bin/true"]\nlimit_s = 2\n[monitor.commands.other]\nrun = ["x"]\n'
+        '[health_checks.commands.check]\nrun = ["/bin/true"]\nlimit_s = 2\n'
+        '[health_checks.commands.other]\nrun = ["x"]\n'
     )
-    commands = load(path, AgentConfig).monitor.commands
+    commands = load(path, AgentConfig).health_checks.commands
     assert commands == {"check": MonitorCommand(("/bin/true",), 2.0), "other": MonitorCommand(("x",), 10.0)}

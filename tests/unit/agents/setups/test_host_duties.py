@@ -271,11 +271,11 @@ def test_a_command_may_be_a_unit(bench: Bench) -> None:
 
 
 def test_a_unit_that_takes_too_long_is_stopped(bench: Bench) -> None:
-    bench.systemd.failing["x.service"] = TransientError("start of x.service is still under way after 1 s")
+    bench.systemd.failing["x.service"] = TransientError("start of x.service is still in progress after 1 s")
 
     why = run_unit(bench.systemd, "x.service", Deadline(1.0))
 
-    assert why == "start of x.service is still under way after 1 s; it is being stopped"
+    assert why == "start of x.service is still in progress after 1 s; it is being stopped"
     assert bench.done == ["start x.service", "stop x.service"]
 
 

@@ -169,8 +169,8 @@ def test_a_quota_is_used_to_its_end_and_never_beyond() -> None:
     decision = decided(seen(dict.fromkeys(("p", "q", "r", "s", "t"), POOL), jobs, quota=(5,)), "first-fit")
     assert set(made(decision)) == {"two", "first", "free"}
     wanted = (("quota", 5.0), ("in_use", 2.0))
-    assert reasons(decision)["large"] == Reason(ReasonCode.ENTITLEMENT, (("queued", 2.0), *wanted))
-    assert reasons(decision)["late"] == Reason(ReasonCode.ENTITLEMENT, (("queued", 1.0), *wanted))
+    assert reasons(decision)["large"] == Reason(ReasonCode.OVER_QUOTA, (("queued", 2.0), *wanted))
+    assert reasons(decision)["late"] == Reason(ReasonCode.OVER_QUOTA, (("queued", 1.0), *wanted))
     assert reasons(decision)["waits"].code is ReasonCode.NOT_YET
 
 

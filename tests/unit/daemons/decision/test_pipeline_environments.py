@@ -197,7 +197,7 @@ def test_an_environment_of_vms_runs_as_many_as_it_may_on_nodes_of_nobodys() -> N
     harness.obey()
     assert [where(harness, name) for name in ("one", "two")] == [("running", ["n2"])] * 2
     said = {refusal.workload: refusal.reason for refusal in harness.controller.deciding.refusals}
-    assert said["three"].code is ReasonCode.ENTITLEMENT
+    assert said["three"].code is ReasonCode.OVER_QUOTA
     vms.size, harness.compute = 3, False
     harness.controller.deciding.ask(harness.now_s, cycle=True)
     harness.report("n2")

@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from daemons.manifests.agreement import AgreementFile, BatchTable, TemplateTable, WebTable, read_agreement, understood
-from daemons.manifests.assurance_tables import AssuranceTable
+from daemons.manifests.agreement import AgreementFile, read_agreement, understood
 from shared.base.errors import InvalidInput, Problem
 from shared.config.records import keys
 from shared.values.agreement import (
@@ -185,7 +184,7 @@ request_ratio = -1
         "batch.request_ratio": "18",
     }
     assert found["user"].expected == "users"
-    assert found["setup.policy"].expected == "noop, since a VM begins anew from its template each time"
+    assert found["setup.policy"].expected == "noop, since each VM starts fresh from its template"
     assert "preemt" in found["scheduling.params"].expected
 
 
@@ -204,14 +203,3 @@ def test_the_examples_are_agreements_that_go_together() -> None:
     assert (batch.coordinated_with, web.shares) == (web.name, True)
     assert batch.model == web.model
     assert replace(batch, name="x").batch.on_reclaim is OnReclaim.SUSPEND
-
-
-def test_every_key_is_documented() -> None:
-    """docs/environments.md names each key of the file, and of the tables that may be left out."""
-    optional = {"template": TemplateTable, "batch": BatchTable, "web": WebTable, "assurance": AssuranceTable}
-    inner = [f"{table}.{key.name}" for table, cls in optional.items() for key in keys(cls)]
-    outer = [key.name for key in keys(AgreementFile) if key.name not in optional]
-
-    text = (ROOT / "docs/environments.md").read_text("utf-8")
-
-    assert [name for name in (*outer, *inner) if f"`{name}`" not in text] == []

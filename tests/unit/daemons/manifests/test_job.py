@@ -62,14 +62,16 @@ def test_what_its_program_is_given(tmp_path: Path) -> None:
 
 
 def test_a_job_declares_how_it_loads_a_node(tmp_path: Path) -> None:
-    job = read(tmp_path, f'name = "a"\nloading = {{cpu = 0.6, io = 0.4}}\n{STAGE}')
-    assert job.loading == Loading((("cpu", 0.6), ("io", 0.4)))
-    assert understood(job)["loading"] == {"cpu": 0.6, "io": 0.4}
-    assert not read(tmp_path, f'name = "a"\n{STAGE}').loading
-    assert set(problems(tmp_path, f'name = "a"\nloading = {{cpu = 0.6, io = 0.5}}\n{STAGE}')) == {"loading.cpu"}
-    assert set(problems(tmp_path, f'name = "a"\nloading = {{io = 1.5, disk = 0.1}}\n{STAGE}')) == {
-        "loading.disk",
-        "loading.io",
+    job = read(tmp_path, f'name = "a"\nresource_profile = {{cpu = 0.6, io = 0.4}}\n{STAGE}')
+    assert job.resource_profile == Loading((("cpu", 0.6), ("io", 0.4)))
+    assert understood(job)["resource_profile"] == {"cpu": 0.6, "io": 0.4}
+    assert not read(tmp_path, f'name = "a"\n{STAGE}').resource_profile
+    assert set(problems(tmp_path, f'name = "a"\nresource_profile = {{cpu = 0.6, io = 0.5}}\n{STAGE}')) == {
+        "resource_profile.cpu"
+    }
+    assert set(problems(tmp_path, f'name = "a"\nresource_profile = {{io = 1.5, disk = 0.1}}\n{STAGE}')) == {
+        "resource_profile.disk",
+        "resource_profile.io",
     }
 
 
@@ -81,10 +83,13 @@ def test_a_job_of_a_class_may_leave_its_stages_out(tmp_path: Path) -> None:
 
 
 def test_where_a_job_may_run(tmp_path: Path) -> None:
-    rules = '[rules]\npin = ["n1", "n2"]\nforbid = ["n3"]\ntogether = "db"\napart = "web"\nkeep = true\n'
+    rules = (
+        '[rules]\nnode_affinity = ["n1", "n2"]\nnode_anti_affinity = ["n3"]\n'
+        'affinity = "db"\nanti_affinity = "web"\nno_migration = true\n'
+    )
     job = read(tmp_path, f'name = "a"\n{STAGE}{rules}')
     assert job.rules == Rules(("n1", "n2"), ("n3",), "db", "web", True)
-    assert understood(job)["rules"]["pin"] == ["n1", "n2"]
+    assert understood(job)["rules"]["node_affinity"] == ["n1", "n2"]
 
 
 def test_the_shortest_run_time_is_that_of_all_stages(tmp_path: Path) -> None:
@@ -97,7 +102,7 @@ def test_the_shortest_run_time_is_that_of_all_stages(tmp_path: Path) -> None:
 def test_the_examples_can_be_submitted() -> None:
     jobs = {path.stem: read_job(path, NOW_S) for path in (ROOT / "examples").glob("*.toml") if path.stem in FILES}
     assert set(jobs) == FILES
-    assert (jobs["gang"].instances, jobs["gang"].separate) == (4, True)
+    assert (jobs["gang"].instances, jobs["gang"].spread) == (4, True)
     assert jobs["job"].goal_s is not None
 
 
@@ -106,7 +111,7 @@ FILES = {"job", "gang"}
 
 def test_every_problem_at_once(tmp_path: Path) -> None:
     text = (
-        'nam = "a b"\nvcpus = 0\nneeds = ["ok", "not ok"]\nimportance = "high"\n'
+        'nam = "a b"\nvcpus = 0\nrequired_labels = ["ok", "not ok"]\nimportance = "high"\n'
         '[goal]\nat = "tomorrow"\nwithin_s = 3\n[start]\nat = 2030-01-01T00:00:00\n'
         "[[stages]]\nwork_mcycles = nan\nmax_mhz = 3\nmin_mhz = 5\nmemry_mib = 3\n"
     )
@@ -115,7 +120,7 @@ def test_every_problem_at_once(tmp_path: Path) -> None:
         "nam": "name",
         "name": "1 to 128 ASCII letters",
         "vcpus": "a whole number from 1 to 4096",
-        "needs[1]": "1 to 128 characters without spaces",
+        "required_labels[1]": "1 to 128 characters without spaces",
         "importance": "a number from 0.001 to 1000000",
         "goal.at": "a time with its offset from UTC",
         "goal.within_s": "it or goal.at",
@@ -134,8 +139,16 @@ def test_every_problem_at_once(tmp_path: Path) -> None:
         ('name = "a"\n', "stages", "1 to 1000 tables [[stages]], or a class"),
         ('name = "a"\nclass = "x y"\n', "class", "at most 128 ASCII letters"),
         ('name = "a"\nclass = "x"\n[goal]\nfactor = 2\n', "goal.factor", "goal.at or goal.within_s"),
-        (f'name = "a"\n{STAGE}[rules]\npin = ["n1", "n2"]\nforbid = ["n2"]\n', "rules.forbid", "nothing that rules."),
-        (f'name = "a"\n{STAGE}[rules]\ntogether = "x"\napart = "x"\n', "rules.apart", "nothing that rules.together"),
+        (
+            f'name = "a"\n{STAGE}[rules]\nnode_affinity = ["n1", "n2"]\nnode_anti_affinity = ["n2"]\n',
+            "rules.node_anti_affinity",
+            "nothing that rules.",
+        ),
+        (
+            f'name = "a"\n{STAGE}[rules]\naffinity = "x"\nanti_affinity = "x"\n',
+            "rules.anti_affinity",
+            "nothing that rules.affinity",
+        ),
         ('name = "a"\nstages = 3\n', "stages", "an array, each a table"),
         (f'name = "a#0"\n{STAGE}', "name", "1 to 128 ASCII letters, digits, '-' or '_'"),
         (f'name = "a"\ninstances = 70_000\n{STAGE}', "instances", "a whole number from 1 to 65536"),
@@ -157,9 +170,9 @@ def test_single_problems(tmp_path: Path, text: str, key: str, expected: str) -> 
 
 
 def test_a_job_of_a_queue_and_one_after_others(tmp_path: Path) -> None:
-    job = read(tmp_path, f'name = "a"\nqueue = "night"\nafter = ["b", "c"]\n{STAGE}')
-    assert (job.queue, job.after) == ("night", ("b", "c"))
-    assert (understood(job)["queue"], understood(job)["after"]) == ("night", ["b", "c"])
+    job = read(tmp_path, f'name = "a"\nqueue = "night"\ndepends_on = ["b", "c"]\n{STAGE}')
+    assert (job.queue, job.depends_on) == ("night", ("b", "c"))
+    assert (understood(job)["queue"], understood(job)["depends_on"]) == ("night", ["b", "c"])
 
 
 @pytest.mark.parametrize(
@@ -167,8 +180,8 @@ def test_a_job_of_a_queue_and_one_after_others(tmp_path: Path) -> None:
     [
         ('queue = "night"\n{stage}[goal]\nwithin_s = 60\n', "goal.within_s"),
         ('queue = "no dots."\n{stage}', "queue"),
-        ('after = ["a"]\n{stage}', "after"),
-        ('after = ["b", "b"]\n{stage}', "after"),
+        ('depends_on = ["a"]\n{stage}', "depends_on"),
+        ('depends_on = ["b", "b"]\n{stage}', "depends_on"),
     ],
 )
 def test_queues_and_predecessors_that_cannot_be(tmp_path: Path, text: str, key: str) -> None:

@@ -47,7 +47,7 @@ def test_the_example_shows_all_of_it() -> None:
     ]
     assert app.flows[0] == Flow("browse", mean_s=0.25, work_mcycles=60.0, t_min_s=0.05)
     assert app.flows[1].work_mcycles is None
-    assert app.rules == Rules(forbid=("n7",), apart="front")
+    assert app.rules == Rules(node_anti_affinity=("n7",), anti_affinity="front")
     assert (app.min_instances, app.max_instances, app.metrics_url[:7]) == (1, 8, "http://")
     assert understood(app)["flows"][1]["percentile"] == 0.95
     assert app.serving == Serving(8080, 8001, Distribution.LEAST_CONNECTIONS, queue_max=200)
@@ -150,7 +150,7 @@ def test_figures_belong_to_the_fitted_model_alone(tmp_path: Path, keys: str) -> 
 def test_every_problem_at_once(tmp_path: Path) -> None:
     text = (
         'name = "a#1"\nmemory = 5\nmax_mhz = 0\nmin_instances = 3\nmax_instances = 2\nmetrics_url = "ftp://x"\n'
-        '[rules]\npin = ["n1", "n2"]\nforbid = ["n2"]\ntogether = "g"\napart = "g"\n'
+        '[rules]\nnode_affinity = ["n1", "n2"]\nnode_anti_affinity = ["n2"]\naffinity = "g"\nanti_affinity = "g"\n'
         '[[flows]]\nname = "none"\n'
         '[[flows]]\nname = "two"\nmean_s = 1\nthroughput_per_s = 3\n'
         '[[flows]]\nname = "half"\npercentile = 0.9\n'
@@ -167,8 +167,8 @@ def test_every_problem_at_once(tmp_path: Path) -> None:
         "max_mhz": "a number from 0.001 to 1e+15",
         "max_instances": "at least min_instances = 3",
         "metrics_url": "a URL http",
-        "rules.forbid": "nothing that rules.pin has",
-        "rules.apart": "nothing that rules.together has",
+        "rules.node_anti_affinity": "nothing that rules.node_affinity has",
+        "rules.anti_affinity": "nothing that rules.affinity has",
         "flows[0].name": goal,
         "flows[1].name": goal,
         "flows[2].name": goal,

@@ -84,8 +84,8 @@ def test_a_charts_values_are_a_table() -> None:
     table = data_table(Chart("a", "Actions", "actions", series=(bars,), x=X.CATEGORY, x_names=("start", "stop")))
     long = data_table(chart(count=1_000), rows_max=100)
 
-    assert (table.columns, table.rows) == (("what", "ok"), (("start", 5), ("stop", None)))
-    assert (len(long.rows), long.note) == (100, "Every 10th of 1,000 rows.")
+    assert (table.columns, table.rows) == (("category", "ok"), (("start", 5), ("stop", None)))
+    assert (len(long.rows), long.note) == (100, "Showing one in 10 of 1,000 rows.")
     assert long.rows[0][0] == "2026-09-21T14:13:20Z"
 
 

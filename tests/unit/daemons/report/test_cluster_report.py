@@ -106,10 +106,10 @@ def test_everything_the_report_promises_is_in_it(history: Reading) -> None:
     ]
     assert tables["failed"].rows[0][2:] == (HOSTILE, "n", "refused", HOSTILE)
     assert ("no-memory", "refusal", 192) in tables["reasons"].rows
-    assert {row[0] for row in tables["trouble"].rows} == {"node-silent", "action-failed"}
+    assert {row[0] for row in tables["trouble"].rows} == {"node-unreachable", "action-failed"}
     assert tables["predicted"].rows[0][1] == 192
     assert len(tables["worst"].rows) == 10
-    assert tables["worst"].note == "Of 12 of 192 measured decisions, evenly spread."
+    assert tables["worst"].note == "From 12 of 192 measured decisions, evenly spread over the period."
     json.dumps(found.to_json(), allow_nan=False)
 
 
@@ -122,7 +122,7 @@ def test_an_empty_history_is_said_and_nothing_fails(tmp_path: Path) -> None:
 
     assert found.notes == ("The history is empty.",)
     assert all(chart.is_empty for section in found.sections for chart in section.charts)
-    assert "no job was completed" in html(found)
+    assert "no completed jobs" in html(found)
 
 
 def test_a_span_without_time_and_a_zone_that_is_none_are_refused(history: Reading) -> None:
@@ -183,13 +183,13 @@ def test_without_pictures_charts_are_tables() -> None:
     found = Report("R", 0.0, NOW_S, "UTC", (), (Section("s", "S", charts=(chart,)),))
 
     text = main_html(found, None)
-    assert "No charts are drawn" in text
+    assert "matplotlib is not installed: tables replace the charts." in text
     assert '<td class="n">0.5</td>' in text
 
 
 def test_trouble_is_what_is_documented() -> None:
     """Each event that the report calls trouble is one that there is."""
-    text = "".join((ROOT / name).read_text("utf-8") for name in ("docs/operate/events.md", "docs/errors.md"))
+    text = "".join((ROOT / name).read_text("utf-8") for name in ("docs/reference/events.md", "docs/reference/codes.md"))
 
     assert {what for what in TROUBLE if f"`{what}`" not in text} == set()
 

@@ -88,7 +88,7 @@ def test_a_certain_promise_is_refused(confidence: str) -> None:
 
 def test_the_example_of_the_documentation_works(tmp_path: Path) -> None:
     """Given the example of the documentation, then it can be loaded."""
-    page = (ROOT / "docs/windows.md").read_text("utf-8")
+    page = (ROOT / "docs/how-to/deadlines.md").read_text("utf-8")
     path = tmp_path / "controller.toml"
     path.write_text(page.split("```toml\n")[1].split("```")[0], "utf-8")
 

@@ -35,7 +35,7 @@ APP = WebApp(
     min_instances=1,
     max_instances=4,
     metrics_url="http://lb/metrics",
-    rules=Rules(forbid=("n1",), apart="db", keep=True),
+    rules=Rules(node_anti_affinity=("n1",), anti_affinity="db", no_migration=True),
 )
 WINDOWS = tuple(
     WorkWindow(60.0 + at, 1e6 * at, 3, (FlowWork("browse", 100 * at), FlowWork("buy", at))) for at in range(64)

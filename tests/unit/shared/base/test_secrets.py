@@ -155,6 +155,16 @@ def test_every_section_is_completed_and_every_problem_told(tmp_path: Path) -> No
     assert wheres == ["bus.password_file: /nowhere", "store.password_file: /nowhere"]
 
 
+def test_only_the_sections_that_are_named_are_completed(tmp_path: Path) -> None:
+    text = '[bus]\nurl = "amqps://controller.a@b/"\npassword_file = "/nowhere"\n'
+    text += f'[store]\nurl = "postgresql://t@db/x"\npassword_file = "{kept(tmp_path)}"\n'
+
+    config = completed(parse(text, ControllerConfig), None, sections=("store",))
+
+    assert config.store.url == "postgresql://t:hunt%2Fer2%20%40%C3%B6@db/x"
+    assert (config.bus.url, config.bus.password_file) == ("amqps://controller.a@b/", "/nowhere")
+
+
 @pytest.mark.parametrize("place", ["password", "credential:", "credential:../x", "../x", "credential:a/b"])
 def test_a_place_is_a_path_or_the_name_of_a_credential(place: str) -> None:
     with pytest.raises(InvalidInput, match=r"bus\.password_file"):

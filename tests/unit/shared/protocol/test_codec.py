@@ -198,16 +198,18 @@ def test_the_innermost_wrong_field_is_named() -> None:
         body_of(REPORT, vms=[vm, [*vm, "two"]])
     )
     doing = {"id": "a-1", "kind": "start", "vm": "job#1"}
-    assert "report.under_way[0]: expected no field 'colour', got a map of 4" in refusal(
-        body_of(REPORT, under_way=[{**doing, "colour": "red"}])
+    assert "report.in_progress[0]: expected no field 'colour', got a map of 4" in refusal(
+        body_of(REPORT, in_progress=[{**doing, "colour": "red"}])
     )
     del doing["kind"]
-    assert "report.under_way[0]: expected a field 'kind', got a map of 2" in refusal(body_of(REPORT, under_way=[doing]))
+    assert "report.in_progress[0]: expected a field 'kind', got a map of 2" in refusal(
+        body_of(REPORT, in_progress=[doing])
+    )
 
 
 def test_a_field_that_is_not_known_is_named_where_one_is_missing_too() -> None:
     doing = {"id": "a-1", "knid": "start", "vm": "job#1"}
-    assert "report.under_way[0]: expected no field 'knid'" in refusal(body_of(REPORT, under_way=[doing]))
+    assert "report.in_progress[0]: expected no field 'knid'" in refusal(body_of(REPORT, in_progress=[doing]))
 
 
 def test_the_place_is_named_in_a_large_body_too() -> None:

@@ -236,7 +236,7 @@ def test_a_decision_that_runs_out_of_time_costs_one_decision(tmp_path: Path) -> 
 def silent(rig: RealRig) -> str:
     """What the alarm says of nodes that do not report ("": there is none)."""
     rows = rig.ask(Query("q", "status")).data["alarms"]
-    return "; ".join(row["detail"] for row in rows if row["what"] == "node-silent")
+    return "; ".join(row["detail"] for row in rows if row["what"] == "node-unreachable")
 
 
 def test_a_hypervisor_that_does_not_answer_costs_reports_and_nothing_else(rig: RealRig) -> None:

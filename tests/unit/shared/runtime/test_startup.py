@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Sequence
+from importlib import metadata
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ import pytest
 from agents.disk_journal import DiskJournal
 from agents.service import main as agents_main
 from daemons.config.controller import ControllerConfig
+from daemons.portal import main as portal_main
 from daemons.service import main as daemons_main
 from daemons.store import Retention
 from daemons.values.records.cluster import Deleted
@@ -71,6 +73,24 @@ def test_a_good_file_can_be_checked_without_beginning(main: object, tmp_path: Pa
 
     assert main(["--config", str(file), "--check"]) == 0
     assert main(["--config", str(tmp_path / "nowhere.toml"), "--check"]) == 2
+
+
+@pytest.mark.parametrize(
+    ("main", "name"),
+    [
+        (agents_main.main, "trimtab-agent"),
+        (daemons_main.main, "trimtab-controller"),
+        (portal_main.main, "trimtab-portal"),
+    ],
+)
+def test_a_daemon_prints_its_version(main: object, name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert callable(main)
+
+    with pytest.raises(SystemExit) as ended:
+        main(["--version"])
+
+    assert ended.value.code == 0
+    assert capsys.readouterr().out == f"{name}, version {metadata.version('trimtab')}\n"
 
 
 @pytest.mark.full
@@ -173,7 +193,7 @@ class Rack:
 
 
 def test_a_controller_is_told_how_nodes_leave_power() -> None:
-    more = '[power]\nstandby_s = 7.0\nnever = ["gate"]\nkeep_nodes = 2\n[power.draw.old]\nidle_w = 90.0\n'
+    more = '[power]\nstandby_s = 7.0\nnever_sleep = ["gate"]\nkeep_nodes = 2\n[power.draw.old]\nidle_w = 90.0\n'
     power = daemons_main.settings_of(controller_config(more=more), Rack()).power
 
     assert (power.driver, power.does, power.through_agents, power.can_sleep) == ("rack", Rack.does, True, True)

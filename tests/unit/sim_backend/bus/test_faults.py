@@ -313,7 +313,7 @@ def test_partition_lets_reports_expire() -> None:
     assert controller.poll() == []
 
 
-def test_a_partition_under_way_at_the_start_counts() -> None:
+def test_a_partition_in_progress_at_the_start_counts() -> None:
     """The first instant is part of the partition, its last is not."""
     broker = MemoryBroker(start_s=5.0, faults=partition("agent.#", 5.0, 6.0))
     with pytest.raises(BusUnavailable):

@@ -222,9 +222,9 @@ def test_many_problems_at_once(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "what"),
     [
-        (("--theta", "1"), "1 is no class predictable but guaranteed"),
+        (("--theta", "1"), "1 is the class guaranteed"),
         (("--theta", "0.9,0"), "above 0 and below 1"),
-        (("--theta", "0.9,x"), "no number"),
+        (("--theta", "0.9,x"), "is not a number"),
         (("--theta", "nan"), "above 0 and below 1"),
         (("--slot", "7000"), "a whole number of slots"),
         (("--slot", "nan"), "a number from 1 to 86400"),

@@ -57,8 +57,7 @@ def test_a_utility_is_told_of_what_has_a_goal_only(tmp_path: Path) -> None:
     found = placed(tmp_path, raw)
     assert found["utilities"]["a"] == found["utilities"]["b"] == {"predicted": None, "best": None}
     assert found["utilities"]["aims"]["predicted"] is not None
-    printed = re.sub(r"\s+", " ", place(tmp_path, raw).stdout)
-    assert "| a | - | - |" in re.sub("[│|]", "|", printed)
+    assert re.search(r"^a +- +- +n1 ", place(tmp_path, raw).stdout, re.MULTILINE)
 
 
 def test_whom_sharing_slows_is_told(tmp_path: Path) -> None:
@@ -206,4 +205,4 @@ def test_for_people(tmp_path: Path) -> None:
     words = re.sub(r"\s+", " ", outcome.stdout)
     for said in ("nightly", "n1 3,900 MHz", "0.6044", "resume", "earlier-goal", "index", "no-cpu", "level of the jobs"):
         assert said in words
-    assert "may not look at constraints" in outcome.stderr
+    assert "may ignore rules" in outcome.stderr

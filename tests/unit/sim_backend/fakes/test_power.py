@@ -74,7 +74,7 @@ def test_a_host_that_was_off_comes_back_under_a_new_boot() -> None:
     lab.sleep(OFF)
     assert lab.until(15.0) is HostPower.OFF
     assert lab.power.wake("n1")
-    assert lab.power.wake("n1")  # again: it is under way
+    assert lab.power.wake("n1")  # again: it is in progress
     assert lab.until(74.9) is HostPower.WAKING
     assert lab.until(75.0) is HostPower.UP
 
@@ -153,7 +153,7 @@ def test_sleep_is_refused_or_hangs() -> None:
 
 
 @pytest.mark.parametrize("when_s", [1.0, 8.0])
-def test_power_that_is_cut_ends_what_was_under_way(when_s: float) -> None:
+def test_power_that_is_cut_ends_what_was_in_progress(when_s: float) -> None:
     lab = Lab()
     lab.sleep()
     lab.until(when_s)

@@ -49,7 +49,7 @@ def test_a_replay_job_needs_whole_nodes_for_its_run_time() -> None:
     assert len(others) == 11
     assert [node.name, others[-1].name] == ["node-00", "node-11"]
     first, second = replay_workload([ReplayJob(9, 5.0, 7.0, 3, 1), ReplayJob(10, 5.0, 0.0, 1, 2)])
-    assert (first.instances, first.separate, first.memory_mib) == (3, True, node.usable_mib)
+    assert (first.instances, first.spread, first.memory_mib) == (3, True, node.usable_mib)
     assert first.speed_on_mhz(node) == node.cpu_mhz
     assert first.work_mcycles / first.speed_on_mhz(node) == 7.0
     assert second.work_mcycles == 0.0

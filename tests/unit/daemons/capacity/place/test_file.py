@@ -81,8 +81,8 @@ def test_every_column_of_the_example() -> None:
     assert work.min_mhz[2] == 500
     assert work.work_mcycles[2] == 9_000_000
     assert work.vcpus.tolist()[:4] == [1, 1, 2, 6]
-    assert work.needs[2] == ("ssd",)
-    assert work.separate.tolist()[3]
+    assert work.required_labels[2] == ("ssd",)
+    assert work.spread.tolist()[3]
     assert np.isinf(work.goal_s[4:]).all()
     assert work.desired_start_s[4] == found.now_s
     assert found.instances.node.tolist() == [0, 1, 0, 1]

@@ -75,7 +75,7 @@ def test_beyond_the_peak_is_best_effort_and_gives_way_to_who_has_a_right() -> No
 
     made.demand("good-site", 4)
     assert made.sizes()["good"] == 1
-    assert "3 units" in made.happenings("units-claimed-back")[-1].detail
+    assert "3 units" in made.happenings("units-reclaimed")[-1].detail
     made.pass_reporting(700.0)
     assert made.sizes() == {"bad": 2, "good": 4}
 

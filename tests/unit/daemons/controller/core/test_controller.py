@@ -249,14 +249,14 @@ def test_a_power_driver_is_asked_and_only_its_proof_counts() -> None:
     assert kinds(harness) == [(ActionKind.START, "n2")]
 
 
-def test_a_report_that_does_not_know_of_an_order_under_way_proves_nothing() -> None:
+def test_a_report_that_does_not_know_of_an_order_in_progress_proves_nothing() -> None:
     harness = submitted(ControllerHarness().lead(), job())
     (start,) = harness.take_orders()
     harness.report("n1")
-    harness.report("n1", under_way=(UnderWay(start.id, start.kind, start.vm),))
+    harness.report("n1", in_progress=(UnderWay(start.id, start.kind, start.vm),))
     assert phase(harness) is JobPhase.RUNNING
     harness.now_s = start.expires_at_s + 1.0
-    harness.report("n1", under_way=(UnderWay(start.id, start.kind, start.vm),))
+    harness.report("n1", in_progress=(UnderWay(start.id, start.kind, start.vm),))
     assert phase(harness) is JobPhase.RUNNING
     harness.report("n1")  # past its expiry, not begun, not there: it never will be
     assert phase(harness) is JobPhase.WAITING
@@ -452,8 +452,8 @@ def test_a_submission_delivered_twice_is_one_and_a_name_taken_is_refused() -> No
     "misfit",
     [
         job(memory_mib=5000),
-        job(instances=3, separate=True),
-        job(needs=("gpu",)),
+        job(instances=3, spread=True),
+        job(required_labels=("gpu",)),
         replace(job(), stages=(Stage(1e6, 2000.0, min_mhz=1500.0, memory_mib=10),)),
     ],
 )

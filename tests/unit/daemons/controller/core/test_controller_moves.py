@@ -65,7 +65,7 @@ def test_after_a_migration_the_targets_older_report_is_not_believed() -> None:
     (move,) = harness.take_orders()
     old_seq = harness.next_seq("n2")
     harness.result(move)
-    assert [event.detail for event in harness.happenings("vm-moved")] == [f"{move.id} from n1"]
+    assert [event.detail for event in harness.happenings("vm-migrated")] == [f"{move.id} from n1"]
     arrived = harness.vms["n2"].pop("j#0")
     harness.report("n2", seq=old_seq)
     assert harness.controller.cluster.instances["j#0"].may_run_on == {"n2"}

@@ -54,9 +54,9 @@ def rig() -> Rig:
 def test_what_was_missing_is_asked_for_and_then_decided_on(rig: Rig) -> None:
     rig.preparing.lacked((A, B, A), 10.0)
     assert rig.asked == [((A, B), LIMIT_S)]
-    assert rig.preparing.under_way
+    assert rig.preparing.in_progress
     rig.computations.answer(Computed(55, Prepared(2)), 20.0)
-    assert rig.preparing.under_way
+    assert rig.preparing.in_progress
     rig.answer(Prepared(2), 20.0)
     assert (rig.unit_of_work.place, rig.unit_of_work.cycle) == (True, True)
     assert rig.events == ["tables-missing", "tables-ready"]

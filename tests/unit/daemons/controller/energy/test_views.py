@@ -1,4 +1,5 @@
-"""What operators are told of costs: the keys that docs/views.md names, days and their sums, and the command."""
+"""What operators are told of costs: the keys that docs/reference/views.md names, days and their sums, and the
+command."""
 
 from __future__ import annotations
 

@@ -116,7 +116,7 @@ def test_a_web_environment_that_gets_nothing_waits_and_is_served_when_units_are_
     _, shop = harness.pair(3, 1, model="flb-nub")
     harness.app("site", 4)
     assert harness.sizes() == {"hpc": 4, "shop": 2}
-    assert [event.subject for event in harness.happenings("environment-waits")] == ["shop"]
+    assert [event.subject for event in harness.happenings("environment-waiting")] == ["shop"]
     assert "2 more units" in shop.detail
     harness.add_nodes(1)
     assert harness.sizes() == {"hpc": 4, "shop": 3}
@@ -164,7 +164,7 @@ def test_lower_bounds_are_never_lent() -> None:
 
 
 def test_another_node_takes_the_place_of_one_that_is_lost_and_the_lost_one_is_surplus_when_it_returns() -> None:
-    harness = CoordinationHarness(6, silent_after_s=15.0).begin()
+    harness = CoordinationHarness(6, unreachable_after_s=15.0).begin()
     harness.pair(3, 1)
     harness.app("site", 1)
     lost = harness.given("hpc")[0]
@@ -181,7 +181,7 @@ def test_another_node_takes_the_place_of_one_that_is_lost_and_the_lost_one_is_su
 
 
 def test_when_nodes_are_lost_and_there_are_no_others_the_web_environment_is_served_first() -> None:
-    harness = CoordinationHarness(4, silent_after_s=15.0).begin()
+    harness = CoordinationHarness(4, unreachable_after_s=15.0).begin()
     harness.pair(2, 2)
     harness.app("site", 2)
     harness.mute(harness.given("shop")[0])

@@ -61,7 +61,7 @@ def test_jobs_that_arrive_at_the_instant_of_the_managers_timer_do_not_count_yet(
     harness.look()
     harness.pass_time(LEASE_S - 0.5)
     harness.now_s = LEASE_S
-    asked = job("late", instances=4, memory_mib=4_000, separate=True, environment="hpc")
+    asked = job("late", instances=4, memory_mib=4_000, spread=True, environment="hpc")
     received = fx.Received(harness.delivery(), OPERATOR, SubmitJob("late", asked), "")
     harness.carry(harness.controller.handle(received, harness.now_s))
     harness.settle()
@@ -160,7 +160,7 @@ def test_how_many_units_a_job_needs() -> None:
     host = Node("n", 4, 1_000.0, memory_mib=4_000)
     assert share_of(job(instances=6, memory_mib=1_000), host, 0.0) == 1.5
     assert share_of(job(instances=6, memory_mib=1_000), host, 500.0) == 3.0
-    assert share_of(job(instances=6, memory_mib=1_000, separate=True), host, 0.0) == 6.0
+    assert share_of(job(instances=6, memory_mib=1_000, spread=True), host, 0.0) == 6.0
     assert share_of(job(instances=6, memory_mib=9_000), host, 0.0) == 6.0
     assert share_of(job(instances=6), None, 0.0) == 6.0
     assert slots(host, 0.0, 0.0) == 0
@@ -214,7 +214,7 @@ def test_a_web_environment_gives_up_a_node_only_when_nothing_is_to_run_on_it_any
 def test_a_job_that_has_not_come_together_gives_way_without_blame(terms: BatchTerms) -> None:
     harness = CoordinationHarness(3).begin()
     harness.pair(2, 1, batch=terms)
-    asked = job("starts", instances=3, memory_mib=4_000, separate=True, environment="hpc")
+    asked = job("starts", instances=3, memory_mib=4_000, spread=True, environment="hpc")
     harness.ask(SubmitJob("starts", asked))
     entry = harness.controller.cluster.jobs["starts"]
     assert (entry.phase, entry.released) == (JobPhase.RUNNING, False)

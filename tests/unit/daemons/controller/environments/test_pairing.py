@@ -110,7 +110,7 @@ def test_a_withdrawn_consent_holds_until_the_notice_is_over() -> None:
     later.finish()
     assert later.partners() == APART
     assert later.states() == {"hpc": "running", "web": "running"}
-    assert [event.at_s for event in later.happenings("environment-parted")] == [NOTICE_S, NOTICE_S]
+    assert [event.at_s for event in later.happenings("environment-separated")] == [NOTICE_S, NOTICE_S]
     why = later.shown("environment", "hpc")["environment"]["not_coordinated"]
     assert why == "the consent between 'hpc' and 'web' was withdrawn"
     assert later.successor().partners() == APART

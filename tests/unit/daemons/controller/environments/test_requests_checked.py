@@ -180,7 +180,7 @@ def test_a_node_that_an_operator_keeps_out_is_not_counted() -> None:
     made.finish()
     assert [event.subject for event in made.happenings("environment-short")] == ["hpc"]
     made.ask(DrainNode("d2", "n1", False))
-    assert [event.subject for event in made.happenings("environment-met")] == ["hpc"]
+    assert [event.subject for event in made.happenings("environment-satisfied")] == ["hpc"]
 
 
 def test_short_is_who_lacks_nodes_and_not_who_came_later_and_has_them() -> None:
@@ -217,7 +217,7 @@ def test_a_drained_node_is_given_back_and_may_be_removed_then() -> None:
 
 
 def separate(count: int, environment: str) -> Job:
-    return job("j", environment=environment, instances=count, separate=True)
+    return job("j", environment=environment, instances=count, spread=True)
 
 
 JOBS: dict[str, tuple[Job, str, str]] = {

@@ -96,7 +96,7 @@ def test_a_class_that_changes_is_learnt_anew(harness: InterferenceHarness) -> No
     harness.does["j1#0"] = (0.2, 0.7)
     harness.work(8 * 330.0)
 
-    assert harness.told("profile-drifted") == ["on a: it is learnt anew"]
+    assert harness.told("profile-drifted") == ["on a: it is learnt again"]
     row = harness.profile("sort")
     assert row["loading"]["io"] == pytest.approx(0.7, abs=0.05)
     assert (row["drifts"], row["drifted_at_s"] is None) == (1, False)
@@ -250,7 +250,7 @@ def test_answers_that_tell_nothing_are_told(harness: InterferenceHarness) -> Non
 
     assert harness.told("standard-job-failed") == [
         "no room on the disk",
-        "the node began anew meanwhile",
+        "the node restarted meanwhile",
         "VMs have come to the node meanwhile",
     ]
     assert parts.profiles(harness.controller).paces == {}
@@ -288,7 +288,7 @@ def test_a_vm_that_is_not_ours_and_came_meanwhile_spoils_a_measurement(harness: 
 
 
 def test_what_is_declared_counts_until_it_is_measured(harness: InterferenceHarness) -> None:
-    harness.run("j1", "n1", (0.6, 0.3), "sort", loading=Loading((("io", 0.8),)))
+    harness.run("j1", "n1", (0.6, 0.3), "sort", resource_profile=Loading((("io", 0.8),)))
     assert part(harness, "j1", "n1") == pytest.approx(0.8)
     harness.work(1_000.0)
 
@@ -316,7 +316,7 @@ def test_decisions_see_nothing_where_nothing_is_shared_or_that_is_switched_off(h
     assert seen(harness) is None
     other = InterferenceHarness(interference=InterferenceSettings(decisions=False))
     other.lead()
-    other.run("j1", "n1", (0.6, 0.3), "sort", loading=Loading((("io", 0.8),)))
+    other.run("j1", "n1", (0.6, 0.3), "sort", resource_profile=Loading((("io", 0.8),)))
     assert seen(other) is None
 
 
@@ -325,7 +325,7 @@ def test_columns_have_the_servers_of_each_node_type(harness: InterferenceHarness
     harness.ran(100.0)
     harness.probe("n3", copies=3)
     harness.ran(67.0)
-    harness.run("j1", "n1", (0.6, 0.3), loading=Loading((("io", 0.8), ("net", 0.1))))
+    harness.run("j1", "n1", (0.6, 0.3), resource_profile=Loading((("io", 0.8), ("net", 0.1))))
 
     loading = seen(harness)
     assert loading is not None
@@ -374,8 +374,8 @@ def test_what_jobs_declared_goes_with_them(harness: InterferenceHarness) -> None
     of its own, then nothing is kept of them."""
     for at in range(3):
         vector = Loading((("io", 0.3 + at / 10.0),))
-        harness.run(f"own{at}", "n1", (0.6, 0.3), loading=vector)
-        harness.run(f"one{at}", "n2", (0.6, 0.3), f"class{at}", loading=vector)
+        harness.run(f"own{at}", "n1", (0.6, 0.3), resource_profile=vector)
+        harness.run(f"one{at}", "n2", (0.6, 0.3), f"class{at}", resource_profile=vector)
     assert seen(harness) is not None
     assert parts.profiles(harness.controller).answers() == 6 * len(set(TYPES.values()))
     for at in range(3):

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from daemons.values.settings import PolicyChoice
-from shared.protocol.operator_messages import CancelJob, ConfirmGone, HandsOn, MoveVm, Query, SubmitJob
+from shared.protocol.operator_messages import CancelJob, ConfirmGone, MoveVm, Query, ReconcileVm, SubmitJob
 from shared.values.actions import ActionKind, GuestChange, Outcome
 from shared.values.jobs import JobPhase
 from shared.values.vms import VmState, VmStatus
@@ -37,7 +37,7 @@ def kinds(harness: ControllerHarness) -> list[ActionKind]:
 
 
 def what(harness: ControllerHarness) -> list[str]:
-    return [event.what for event in harness.events if event.what.endswith("-by-other")]
+    return [event.what for event in harness.events if event.what.endswith("-externally")]
 
 
 def alarms(harness: ControllerHarness) -> dict[str, str]:
@@ -63,10 +63,10 @@ def test_a_vm_that_somebody_else_moved_is_wanted_where_it_is() -> None:
 
     assert harness.take_orders() == []
     assert [allotment.node for allotment in entry(harness).allotments] == ["n2"]
-    (event,) = harness.happenings("moved-by-other")
+    (event,) = harness.happenings("moved-externally")
     assert event.subject == "j#0"
     assert event.detail.startswith("n1 to n2")
-    assert "n1 to n2" in alarms(harness)["moved-by-other"]
+    assert "n1 to n2" in alarms(harness)["moved-externally"]
     assert entry(harness).done_mcycles == 0.0
     assert entry(harness).attempt == 1
 
@@ -77,7 +77,7 @@ def test_what_the_hypervisors_say_of_a_move_is_told() -> None:
     harness.guest("n2", "j#0", GuestChange.ARRIVED, detail="from qemu+ssh://n1/system")
     harness.guest("n1", "j#0", GuestChange.LEFT)
 
-    (event,) = harness.happenings("moved-by-other")
+    (event,) = harness.happenings("moved-externally")
     assert "from qemu+ssh://n1/system" in event.detail
     assert [allotment.node for allotment in entry(harness).allotments] == ["n2"]
     assert entry(harness).instances[0].left == ""
@@ -92,10 +92,10 @@ def test_what_somebody_else_moved_is_left_alone_and_decisions_say_so() -> None:
 
     assert harness.take_orders() == []
     row = harness.ask(Query("q", "job", "j")).data["job"]
-    assert row["hands_off"]["what"] == "moved-by-other"
+    assert row["reconciliation_paused"]["what"] == "moved-externally"
     (vm,) = harness.ask(Query("q", "vms")).data["vms"]
-    assert vm["hands_off"] == row["hands_off"]
-    assert row["waits_for"]["code"] == "hands-off"
+    assert vm["reconciliation_paused"] == row["reconciliation_paused"]
+    assert row["waits_for"]["code"] == "reconciliation-paused"
     harness.wait(400.0, reporting=NODES)
     assert kinds(harness)[:1] == [ActionKind.MIGRATE]
 
@@ -133,9 +133,9 @@ def test_a_new_leader_knows_of_the_hold() -> None:
     again.wait(10.0, reporting=NODES)
 
     assert what(again) == []
-    assert entry(again).hands_off == entry(harness).hands_off
+    assert entry(again).reconciliation_paused == entry(harness).reconciliation_paused
     moved(again, "n3")
-    assert what(again) == ["moved-by-other"]
+    assert what(again) == ["moved-externally"]
 
 
 def test_holds_double_until_a_day_and_operators_end_them() -> None:
@@ -143,19 +143,19 @@ def test_holds_double_until_a_day_and_operators_end_them() -> None:
     spans = []
     for to in ("n2", "n3", "n2", "n3", "n2", "n3", "n2", "n3", "n2"):
         moved(harness, to)
-        spans.append(entry(harness).hands_off.until_s - harness.now_s)
-        harness.now_s = entry(harness).hands_off.until_s
+        spans.append(entry(harness).reconciliation_paused.until_s - harness.now_s)
+        harness.now_s = entry(harness).reconciliation_paused.until_s
         for name in NODES:
             harness.report(name)
     assert spans == [900.0 * 2**n for n in range(7)] + [86_400.0] * 2
 
     moved(harness, "n1")
-    assert harness.ask(HandsOn("h", "j#0")).done
-    assert entry(harness).hands_off is None
-    assert "moved-by-other" not in alarms(harness)
-    assert harness.ask(HandsOn("h2", "x#0")).code == "unknown-vm"
+    assert harness.ask(ReconcileVm("h", "j#0")).done
+    assert entry(harness).reconciliation_paused is None
+    assert "moved-externally" not in alarms(harness)
+    assert harness.ask(ReconcileVm("h2", "x#0")).code == "unknown-vm"
     moved(harness, "n2")
-    assert entry(harness).hands_off.until_s - harness.now_s == 900.0
+    assert entry(harness).reconciliation_paused.until_s - harness.now_s == 900.0
 
 
 def test_a_quick_row_of_moves_is_one_hold() -> None:
@@ -164,7 +164,7 @@ def test_a_quick_row_of_moves_is_one_hold() -> None:
     moved(harness, "n3")
 
     assert len(what(harness)) == 2
-    assert entry(harness).hands_off.count == 1
+    assert entry(harness).reconciliation_paused.count == 1
     assert harness.take_orders() == []
 
 
@@ -187,10 +187,10 @@ def test_a_vm_that_left_for_an_unknown_place_is_never_started_anew() -> None:
 
     assert harness.take_orders() == []
     assert entry(harness).phase is JobPhase.RUNNING
-    assert "elsewhere" in alarms(harness)["vm-out-of-sight"]
+    assert "elsewhere" in alarms(harness)["vm-missing"]
     assert harness.ask(ConfirmGone("g", "j#0")).done
     assert kinds(harness) == [ActionKind.START]
-    assert "vm-out-of-sight" not in alarms(harness)
+    assert "vm-missing" not in alarms(harness)
     assert harness.ask(ConfirmGone("g2", "j#0")).code == "vm-not-missing"
     assert harness.ask(ConfirmGone("g3", "x#0")).code == "unknown-vm"
 
@@ -214,9 +214,9 @@ def test_what_has_left_is_known_again_when_it_is_seen() -> None:
     harness.vms["n3"]["j#0"] = gone
     harness.report("n3")
 
-    assert what(harness) == ["moved-by-other"]
+    assert what(harness) == ["moved-externally"]
     assert [allotment.node for allotment in entry(harness).allotments] == ["n3"]
-    assert "vm-out-of-sight" not in alarms(harness)
+    assert "vm-missing" not in alarms(harness)
 
 
 def test_one_that_vanished_is_started_anew_when_all_that_are_up_have_told() -> None:
@@ -232,7 +232,7 @@ def test_one_that_vanished_is_started_anew_when_all_that_are_up_have_told() -> N
     harness.report("n3")
 
     assert harness.take_orders() == []
-    assert what(harness) == ["moved-by-other"]
+    assert what(harness) == ["moved-externally"]
     assert entry(harness).attempt == 1
 
 
@@ -253,7 +253,7 @@ def test_a_node_that_falls_silent_is_waited_for_until_it_is_known() -> None:
     harness.wait(100.0, reporting=["n1", "n2"])
 
     assert harness.take_orders() == []
-    assert "n3" in alarms(harness)["vm-out-of-sight"]
+    assert "n3" in alarms(harness)["vm-missing"]
     harness.wait(5.0, reporting=NODES)
     assert kinds(harness) == [ActionKind.START]
 
@@ -283,7 +283,7 @@ def test_what_somebody_else_stopped_begins_anew_after_the_hold() -> None:
     harness = running()
     harness.guest("n1", "j#0", GuestChange.STOPPED, detail="destroyed")
 
-    assert "destroyed" in harness.happenings("stopped-by-other")[0].detail
+    assert "destroyed" in harness.happenings("stopped-externally")[0].detail
     harness.wait(HOLD_S - 30.0, reporting=NODES)
     assert harness.take_orders() == []
     harness.wait(60.0, reporting=NODES)
@@ -303,7 +303,7 @@ def test_what_somebody_else_stopped_and_started_runs_on() -> None:
     assert harness.take_orders() == []
     assert (entry(harness).phase, entry(harness).attempt) == (JobPhase.RUNNING, 1)
     assert [allotment.node for allotment in entry(harness).allotments] == ["n2"]
-    assert what(harness) == ["stopped-by-other", "started-by-other"]
+    assert what(harness) == ["stopped-externally", "started-externally"]
 
 
 def test_our_own_start_that_came_about_late_is_nobody_elses() -> None:
@@ -320,7 +320,7 @@ def test_our_own_start_that_came_about_late_is_nobody_elses() -> None:
     late.guest(start.node, "j#0", GuestChange.STARTED, detail="started by somebody")
 
     assert what(late) == []
-    assert entry(late).hands_off is None
+    assert entry(late).reconciliation_paused is None
 
 
 def test_a_vm_of_a_job_that_is_over_is_stopped_after_the_hold() -> None:
@@ -333,7 +333,7 @@ def test_a_vm_of_a_job_that_is_over_is_stopped_after_the_hold() -> None:
     harness.wait(HOLD_S - 30.0, reporting=NODES)
 
     assert harness.take_orders() == []
-    assert "started-by-other" in alarms(harness)
+    assert "started-externally" in alarms(harness)
     harness.wait(60.0, reporting=NODES)
     assert kinds(harness) == [ActionKind.STOP]
 
@@ -344,7 +344,7 @@ def test_what_somebody_else_paused_stays_so_until_the_hold_is_over(instances: in
     harness.change("n1", "j#0", state=VmState.PAUSED)
     harness.report("n1")
 
-    assert what(harness) == ["paused-by-other"]
+    assert what(harness) == ["paused-externally"]
     harness.wait(HOLD_S - 30.0, reporting=NODES)
     assert harness.take_orders() == []
     harness.wait(60.0, reporting=NODES)
@@ -353,7 +353,7 @@ def test_what_somebody_else_paused_stays_so_until_the_hold_is_over(instances: in
 
 def test_a_gang_comes_and_goes_without_anybody_else() -> None:
     """Its pauses and resumptions are our own, also where a node falls silent."""
-    harness = running(2, separate=True)
+    harness = running(2, spread=True)
     harness.wait(60.0, reporting=["n1", "n3"])
     harness.obey()
     harness.wait(60.0, reporting=NODES)
@@ -375,8 +375,8 @@ def test_weights_are_put_right_three_times() -> None:
     harness.report("n1")
 
     assert harness.take_orders() == []
-    assert what(harness) == ["reweighted-by-other"] * 4
-    assert "10 MHz" in alarms(harness)["reweighted-by-other"]
+    assert what(harness) == ["cpu-changed-externally"] * 4
+    assert "10 MHz" in alarms(harness)["cpu-changed-externally"]
 
 
 def test_a_vm_of_an_older_life_is_nobody_elses_move() -> None:

@@ -29,7 +29,7 @@ def test_a_node_of_nobodys_is_acquired_and_serves_only_then() -> None:
     rig.answer(output="3 files")
     assert rig.state() == ("wipe", Handover.SETTLED)
     assert rig.node().schedulable
-    assert rig.take_events() == ["node-emptying", "setup-done", "node-acquired"]
+    assert rig.take_events() == ["node-evacuating", "setup-done", "node-acquired"]
     assert rig.environments["wipe"].setups == 1
 
 
@@ -47,7 +47,7 @@ def test_from_one_environment_to_the_next_both_setups_are_carried_out() -> None:
     assert [asked.setup for asked in rig.asked] == [WIPE, EXEC]
     told = [(event.what, event.detail) for event in rig.events]
     assert told == [
-        ("node-emptying", "wipe to exec"),
+        ("node-evacuating", "wipe to exec"),
         ("setup-done", "release of wipe: wipe"),
         ("node-released", "wipe"),
         ("setup-done", "acquire of exec: exec prepare: ready"),
@@ -65,10 +65,10 @@ def test_nothing_is_asked_where_nothing_is_to_be_done_but_it_is_told() -> None:
     assert rig.state() == ("", Handover.SETTLED)
     assert not rig.asked
     assert rig.take_events() == [
-        "node-emptying",
+        "node-evacuating",
         "setup-done",
         "node-acquired",
-        "node-emptying",
+        "node-evacuating",
         "setup-done",
         "node-released",
     ]
@@ -141,7 +141,7 @@ def test_a_node_that_is_given_back_while_it_is_emptied_stays_as_it_was() -> None
 
     assert rig.state() == ("wipe", Handover.SETTLED)
     assert rig.node().schedulable
-    assert rig.take_events() == ["node-emptying", "node-kept"]
+    assert rig.take_events() == ["node-evacuating", "node-kept"]
     assert not rig.asked
 
 

@@ -35,7 +35,7 @@ def test_an_empty_node_that_is_not_wanted_goes_to_standby_and_then_to_sleep(harn
     assert asked.expires_at_s > harness.now_s
     harness.agree("n3")
     harness.go(30.0)
-    assert (harness.service("n3"), harness.happenings("node-silent")) == (OFF, [])
+    assert (harness.service("n3"), harness.happenings("node-unreachable")) == (OFF, [])
     harness.go(3600.0)
     assert (harness.service("n3"), len(harness.sleeps), harness.powers) == (OFF, 1, [])
 
@@ -65,7 +65,7 @@ def test_what_was_said_before_falling_asleep_wakes_nobody(harness: PowerHarness)
     harness.put_to_sleep("n3")
     harness.report("n3", clock_s=harness.now_s - 40.0)
     harness.go(30.0)
-    assert (harness.service("n3"), harness.happenings("node-silent")) == (OFF, [])
+    assert (harness.service("n3"), harness.happenings("node-unreachable")) == (OFF, [])
 
 
 def test_a_sleeping_node_that_reports_is_up_and_in_standby(harness: PowerHarness) -> None:
@@ -162,7 +162,7 @@ def test_a_silent_node_is_neither_taken_out_nor_put_to_sleep(harness: PowerHarne
     harness.up.remove("n2")
     harness.want("n1", "n3")
     harness.go(3600.0)
-    assert [event.subject for event in harness.happenings("node-silent")] == ["n3", "n2"]
+    assert [event.subject for event in harness.happenings("node-unreachable")] == ["n3", "n2"]
     assert (harness.service("n2"), harness.service("n3"), harness.sleeps) == (STANDBY, IN_SERVICE, [])
 
 
@@ -239,7 +239,7 @@ def test_a_node_that_goes_on_reporting_was_not_put_to_sleep(harness: PowerHarnes
 def test_silence_that_takes_long_to_be_noted_is_still_the_silence_of_a_sleeping_node() -> None:
     """Given reports so rare that a node counts as up for as long as it may take to fall asleep, when it has agreed and
     is silent, then it has not gone on reporting: it sleeps."""
-    harness = PowerHarness(settings=power(), silent_after_s=185.0)
+    harness = PowerHarness(settings=power(), unreachable_after_s=185.0)
     harness.lead()
     harness.want("n1", "n2")
     harness.go(65.0)

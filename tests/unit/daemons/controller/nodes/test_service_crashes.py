@@ -50,14 +50,14 @@ def test_a_successor_finds_out_what_became_of_a_node_that_was_asked_to_sleep(
         harness.up.remove("n3")
     after = harness.succeeded()
     after.go(60.0)
-    assert (after.service("n3"), after.happenings("node-silent")) == (OFF if asleep else STANDBY, [])
+    assert (after.service("n3"), after.happenings("node-unreachable")) == (OFF if asleep else STANDBY, [])
 
 
 def test_a_successor_leaves_a_sleeping_node_asleep(harness: PowerHarness) -> None:
     harness.put_to_sleep("n3")
     after = harness.succeeded()
     after.go(3600.0)
-    assert (after.service("n3"), after.powers, after.happenings("node-silent")) == (OFF, [], [])
+    assert (after.service("n3"), after.powers, after.happenings("node-unreachable")) == (OFF, [], [])
     assert not any(name == "n3" for name, _ in after.hellos)
     after.want("n1", "n2", "n3")
     after.powered()

@@ -84,23 +84,23 @@ def test_a_silent_node_is_an_alarm_that_is_told_and_told_to_be_over() -> None:
     harness.wait(60.0, ["n1", "n2"])
     harness.told.clear()
     harness.wait(60.0, ["n1"])
-    assert ("alarm:node-silent", "n2") in harness.codes()
-    assert ("alarm:node-silent", "n1") not in harness.codes()
+    assert ("alarm:node-unreachable", "n2") in harness.codes()
+    assert ("alarm:node-unreachable", "n1") not in harness.codes()
     harness.wait(600.0, ["n1", "n2"])
 
-    assert ("cleared:node-silent", "n2") in harness.codes()
+    assert ("cleared:node-unreachable", "n2") in harness.codes()
 
 
 def test_a_new_leader_goes_on_and_tells_no_standing_alarm_again() -> None:
     before = led()
     before.wait(120.0, ["n1"])
-    assert before.codes().count(("alarm:node-silent", "n2")) == 1
+    assert before.codes().count(("alarm:node-unreachable", "n2")) == 1
     after = TellingHarness(store=before.store)
     after.now_s = before.now_s
     after.carry(after.controller.start(after.now_s))
     after.wait(300.0, ["n1"])
 
-    assert ("alarm:node-silent", "n2") not in after.codes()
+    assert ("alarm:node-unreachable", "n2") not in after.codes()
 
 
 def test_what_was_given_up_is_an_alarm_a_view_and_an_operators_to_deal_with() -> None:
@@ -160,8 +160,8 @@ def test_a_new_leader_is_given_what_is_open_and_what_tells_of_alarms(tmp_path: P
     kept = (
         record("1-1-1.0", 1.0, "node-failed", "dead"),
         record("1-2-1.0", 2.0, "node-failed", "waiting"),
-        record("1-3-1.0", 3.0, "alarm:node-silent"),
-        record("1-4-1.0", 4.0, "cleared:node-silent", "dropped"),
+        record("1-3-1.0", 3.0, "alarm:node-unreachable"),
+        record("1-4-1.0", 4.0, "cleared:node-unreachable", "dropped"),
     )
     with closing(SqlStore(sqlite_url(tmp_path / "store.db"), ManualClock(10.0))) as store:
         term = store.take_lead("a").term
@@ -197,7 +197,7 @@ def test_a_channel_that_hangs_delays_neither_the_loop_nor_other_channels(rig: Re
     told meanwhile; and what the first one raises in the end is an answer, without its words."""
     hangs = Hangs()
     rule = replace(RULES[0], channels=("slow", "hook"))
-    settings = replace(FAST, notify=NotifySettings({"slow": "own", "hook": "webhook"}, (rule,), tries_max=1))
+    settings = replace(FAST, notify=NotifySettings({"slow": "own", "hook": "webhook"}, (rule,), attempts_max=1))
     core = Controller("a", settings)
     with web_server() as web:
         channels: dict[str, NotifyChannel] = {

@@ -113,8 +113,8 @@ def test_an_event_goes_to_the_channels_of_the_rules_that_name_it() -> None:
 
 
 def test_rules_for_events_say_nothing_of_alarms() -> None:
-    teller = Teller(NotifyRule(("node-silent", "*"), ("ops",)))
-    teller.standing["node-silent", "n1"] = "2 VMs"
+    teller = Teller(NotifyRule(("node-unreachable", "*"), ("ops",)))
+    teller.standing["node-unreachable", "n1"] = "2 VMs"
     teller.wait(100.0)
 
     assert teller.sent == []
@@ -130,7 +130,7 @@ def test_without_rules_nothing_is_heard_and_nothing_looked_at() -> None:
 
 
 def test_the_same_event_of_the_same_subject_is_damped_and_counted() -> None:
-    teller = Teller(NotifyRule(("*",), ("ops",), damp_s=60.0))
+    teller = Teller(NotifyRule(("*",), ("ops",), deduplicate_s=60.0))
     for _ in range(4):
         teller.happened("action-failed", "vm1", "no room")
     teller.happened("action-failed", "vm2", "no room")
@@ -155,32 +155,32 @@ def test_names_are_one_line_of_text_whatever_they_are() -> None:
 
 
 def test_an_alarm_is_told_when_it_is_raised_and_when_it_is_over() -> None:
-    teller = Teller(NotifyRule(("alarm:node-silent",), ("ops",), damp_s=0.0))
-    teller.standing = {("node-silent", "n1"): "2 VMs", ("node-off", "n2"): ""}
+    teller = Teller(NotifyRule(("alarm:node-unreachable",), ("ops",), deduplicate_s=0.0))
+    teller.standing = {("node-unreachable", "n1"): "2 VMs", ("node-off", "n2"): ""}
     teller.wait(GRACE_S)
-    assert teller.told() == [("alarm:node-silent", "n1")]
+    assert teller.told() == [("alarm:node-unreachable", "n1")]
     teller.wait(1_000.0)
-    del teller.standing["node-silent", "n1"]
+    del teller.standing["node-unreachable", "n1"]
     teller.wait(LOOK_S)
 
-    assert teller.told() == [("alarm:node-silent", "n1"), ("cleared:node-silent", "n1")]
+    assert teller.told() == [("alarm:node-unreachable", "n1"), ("cleared:node-unreachable", "n1")]
 
 
 def test_a_new_leader_does_not_look_at_alarms_before_it_can_have_heard_of_the_nodes() -> None:
     teller = Teller(ALL)
-    teller.standing["node-silent", "n1"] = ""
+    teller.standing["node-unreachable", "n1"] = ""
     teller.wait(GRACE_S - 1.0)
     assert teller.sent == []
-    del teller.standing["node-silent", "n1"]
+    del teller.standing["node-unreachable", "n1"]
     teller.wait(100.0)
 
     assert teller.sent == []
 
 
 def test_a_flapping_alarm_is_one_message_and_then_the_truth() -> None:
-    """Given an alarm that comes and goes every 20 s for 10 minutes, when damp_s is 300, then there are three messages,
-    and the last one says how it is."""
-    teller = Teller(NotifyRule(("alarm:*",), ("ops",), damp_s=300.0))
+    """Given an alarm that comes and goes every 20 s for 10 minutes, when deduplicate_s is 300, then there are three
+    messages, and the last one says how it is."""
+    teller = Teller(NotifyRule(("alarm:*",), ("ops",), deduplicate_s=300.0))
     teller.wait(GRACE_S)
     for _ in range(15):
         teller.standing["clock-skewed", "n1"] = "3 s"
@@ -209,14 +209,14 @@ def test_an_alarm_that_lasts_is_told_again() -> None:
 
 def test_what_stands_after_a_handover_is_not_told_again_and_what_is_over_is() -> None:
     before = Teller(ALL)
-    before.standing = {("node-silent", "n1"): "", ("node-silent", "n2"): ""}
+    before.standing = {("node-unreachable", "n1"): "", ("node-unreachable", "n2"): ""}
     before.wait(GRACE_S)
     after = Teller(ALL, image=before.store.values())
-    after.standing = {("node-silent", "n1"): "", ("node-off", "n3"): ""}
+    after.standing = {("node-unreachable", "n1"): "", ("node-off", "n3"): ""}
     after.now_s = before.now_s
     after.wait(1_000.0)
 
-    assert sorted(after.told()) == [("alarm:node-off", "n3"), ("cleared:node-silent", "n2")]
+    assert sorted(after.told()) == [("alarm:node-off", "n3"), ("cleared:node-unreachable", "n2")]
 
 
 # --- gathering ------------------------------------------------------------------------------------------------------
@@ -236,7 +236,7 @@ def test_a_digest_gathers_and_then_goes_as_one_message() -> None:
 
 def test_what_comes_at_one_moment_goes_together_up_to_a_bound() -> None:
     teller = Teller(NotifyRule(("alarm:*",), ("ops",)))
-    teller.standing = {("node-silent", f"n{number:03}"): "" for number in range(250)}
+    teller.standing = {("node-unreachable", f"n{number:03}"): "" for number in range(250)}
     teller.wait(GRACE_S)
 
     assert [len(message.notices) for message in teller.sent] == [NOTICES_MAX, NOTICES_MAX, 50]
@@ -303,7 +303,7 @@ def test_tries_are_spread_by_chance_within_bounds() -> None:
 
 @pytest.mark.parametrize(
     ("keys", "fails", "tries"),
-    [({"tries_max": 3}, FAILS, 3), ({"give_up_s": 10.0}, FAILS, None), ({}, REFUSES, 1)],
+    [({"attempts_max": 3}, FAILS, 3), ({"give_up_s": 10.0}, FAILS, None), ({}, REFUSES, 1)],
 )
 def test_a_message_is_given_up_in_the_end_and_an_alarm_says_so(
     keys: dict[str, Any], fails: Notified, tries: int | None
@@ -335,7 +335,7 @@ def test_what_is_wrong_with_a_channel_is_told_over_the_others_alone() -> None:
 
 
 def test_two_channels_that_fail_do_not_tell_of_each_other_for_ever() -> None:
-    teller = Teller(NotifyRule(("*",), ("ops", "mail"), damp_s=0.0), channels=("ops", "mail"), waiting_max=10)
+    teller = Teller(NotifyRule(("*",), ("ops", "mail"), deduplicate_s=0.0), channels=("ops", "mail"), waiting_max=10)
     teller.answers = False
     for number in range(200):
         teller.happened("node-failed", f"n{number}")
@@ -343,7 +343,7 @@ def test_two_channels_that_fail_do_not_tell_of_each_other_for_ever() -> None:
     assert all(channel["waiting"] <= 11 for channel in notifications_view(teller.notifying, "", 1)["channels"])
 
 
-def test_one_message_of_a_channel_is_under_way_and_others_wait_for_no_other_channel() -> None:
+def test_one_message_of_a_channel_is_in_progress_and_others_wait_for_no_other_channel() -> None:
     teller = Teller(
         NotifyRule(("*",), ("slow",)), NotifyRule(("*",), ("fast",)), channels=("slow", "fast"), waiting_max=50
     )
@@ -416,13 +416,13 @@ def test_an_answer_that_nobody_waits_for_means_nothing() -> None:
 
 
 def test_what_waits_and_what_is_dead_goes_on_under_its_id_with_the_next_leader() -> None:
-    before = Teller(NotifyRule(("*",), ("ops",), digest_s=60.0), tries_max=2)
+    before = Teller(NotifyRule(("*",), ("ops",), digest_s=60.0), attempts_max=2)
     before.fails = FAILS
     before.happened("node-failed", "lost")
     before.wait(600.0)
     before.happened("node-failed", "n1")
     before.happened("node-off", "n2")
-    after = Teller(image=before.store.values(), tries_max=2)
+    after = Teller(image=before.store.values(), attempts_max=2)
     after.now_s = before.now_s
     after.wait(60.0)
 
@@ -475,7 +475,7 @@ def test_what_is_dead_can_be_dropped_by_the_id_of_its_message() -> None:
     assert len(teller.sent) == 1
 
 
-def test_what_is_under_way_cannot_be_dropped() -> None:
+def test_what_is_in_progress_cannot_be_dropped() -> None:
     teller = Teller(ALL)
     teller.answers = False
     teller.happened("node-failed")

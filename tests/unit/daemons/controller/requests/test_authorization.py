@@ -31,12 +31,12 @@ from shared.protocol.operator_messages import (
     DrainNode,
     DropNotification,
     DryRun,
-    ForgetVm,
-    HandsOn,
     HoldJob,
     MoveVm,
     ProfileNode,
     Query,
+    ReconcileVm,
+    ReleaseVm,
     RemoveNode,
     RemoveWeb,
     RepairNode,
@@ -126,10 +126,10 @@ def asks(names: dict[str, str]) -> dict[type[Any], Request]:
             RejectPlan("r", 1),
             SetDeciding("r", False),
             ConfirmGone("r", f"{names['job']}#0"),
-            HandsOn("r", f"{names['job']}#0"),
+            ReconcileVm("r", f"{names['job']}#0"),
             MoveVm("r", f"{names['job']}#0", "n2"),
             AdoptVm("r", "n1", "vm", "adopted"),
-            ForgetVm("r", names["job"]),
+            ReleaseVm("r", names["job"]),
             ProfileNode("r", "n1", StandardRun(StandardJob.IO, 1.0)),
             RetryNotification("r", "x"),
             DropNotification("r", "x"),
@@ -294,12 +294,12 @@ def test_an_application_does_not_take_the_place_of_somebody_elses(harness: Contr
 
 def test_a_job_waits_for_no_job_of_others(harness: ControllerHarness) -> None:
     theirs, nothing = (
-        said(harness, SubmitJob("r", job("next", environment="kimbatch", after=(name,))), KIM)
+        said(harness, SubmitJob("r", job("next", environment="kimbatch", depends_on=(name,))), KIM)
         for name in ("leejob", "nojob")
     )
     assert (theirs.code, nothing.code) == ("unknown-job", "unknown-job")
-    assert _anonymous(theirs.detail) == "after: there is no job it; nearest: 'joejob'; submit that one first"
-    good(harness, SubmitJob("r", job("next", environment="kimbatch", after=("joejob",))), KIM)
+    assert _anonymous(theirs.detail) == "depends_on: there is no job it; nearest: 'joejob'; submit that one first"
+    good(harness, SubmitJob("r", job("next", environment="kimbatch", depends_on=("joejob",))), KIM)
 
 
 # --- views ------------------------------------------------------------------------------------------------------------

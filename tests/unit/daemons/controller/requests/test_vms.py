@@ -14,10 +14,10 @@ from shared.protocol.operator_messages import (
     CancelJob,
     ConfirmOff,
     DrainNode,
-    ForgetVm,
     HoldJob,
     MoveVm,
     Query,
+    ReleaseVm,
     SetDeciding,
     SubmitJob,
 )
@@ -148,7 +148,7 @@ def test_a_failed_move_leaves_the_vm_where_it_is() -> None:
 
 
 def test_moves_that_cannot_be_are_refused_with_the_numbers() -> None:
-    harness = running(job("a", memory_mib=3000), job("b", memory_mib=3000), job("s", instances=2, separate=True))
+    harness = running(job("a", memory_mib=3000), job("b", memory_mib=3000), job("s", instances=2, spread=True))
     refused = harness.ask(MoveVm("1", "a#0", "n2"))
     assert (refused.code, refused.detail) == ("no-memory", "it needs 3000 MiB, 0 MiB are free on 'n2'")
     assert harness.ask(MoveVm("2", "s#0", "n2")).code == "not-separate"
@@ -169,8 +169,8 @@ def test_a_move_needs_labels_and_cpu() -> None:
     harness = ControllerHarness()
     harness.nodes["n1"] = replace(harness.nodes["n1"], labels=("ssd",), core_mhz=2000.0)
     harness.lead()
-    harness.ask(SubmitJob("r", job("a", needs=("ssd",))))
-    fast = replace(job("f"), stages=(replace(job().stages[0], max_mhz=2000.0),), needs=("ssd",))
+    harness.ask(SubmitJob("r", job("a", required_labels=("ssd",))))
+    fast = replace(job("f"), stages=(replace(job().stages[0], max_mhz=2000.0),), required_labels=("ssd",))
     harness.ask(SubmitJob("r2", fast))
     harness.obey()
     assert harness.ask(MoveVm("1", "a#0", "n2")).code == "labels"
@@ -229,7 +229,7 @@ def test_an_adopted_vm_that_its_owner_starts_again_is_ours_again(change: GuestCh
     harness.report("n1")
     entry = harness.controller.cluster.jobs["web"]
     assert (entry.phase, entry.released, entry.allotments[0].node) == (JobPhase.RUNNING, True, "n1")
-    assert (harness.orders, alarms_of(harness), entry.hands_off) == ([], [], None)
+    assert (harness.orders, alarms_of(harness), entry.reconciliation_paused) == ([], [], None)
 
 
 def test_an_adopted_vm_that_started_with_its_host_is_found_by_a_report() -> None:
@@ -260,7 +260,7 @@ def test_an_adopted_vm_that_is_defined_nowhere_is_an_alarm_until_it_is_let_go() 
     harness.wait(20.0, reporting=["n1", "n2"])
     ((what, subject, _detail),) = alarms_of(harness)
     assert (what, subject) == ("adopted-vm-lost", "web")
-    assert harness.ask(ForgetVm("f", "web")).done
+    assert harness.ask(ReleaseVm("f", "web")).done
     assert (phase(harness, "web"), alarms_of(harness), harness.orders) == (JobPhase.FORGOTTEN, [], [])
 
 
@@ -269,7 +269,7 @@ def test_an_adopted_vm_that_is_shut_off_is_let_go_as_it_is() -> None:
     harness.guest("n1", "web-7", GuestChange.ENDED)
     harness.report("n1")
     assert harness.ask(HoldJob("h", "web", True)).code == "job-not-running"
-    assert harness.ask(ForgetVm("f", "web")).done
+    assert harness.ask(ReleaseVm("f", "web")).done
     (release,) = harness.take_orders()
     assert (release.kind, release.vm, release.node, release.expects) == (ActionKind.RELEASE, "web-7", "n1", 1)
     harness.result(release)
@@ -383,8 +383,8 @@ def test_adoptions_that_cannot_be_are_refused() -> None:
 
 def test_a_forgotten_job_runs_on_and_is_counted_as_not_ours() -> None:
     harness = running(job(memory_mib=1500))
-    assert harness.ask(ForgetVm("f", "j")).done
-    assert harness.ask(ForgetVm("f2", "j")).done
+    assert harness.ask(ReleaseVm("f", "j")).done
+    assert harness.ask(ReleaseVm("f2", "j")).done
     (release,) = harness.take_orders()
     assert (release.kind, release.vm, release.expects) == (ActionKind.RELEASE, "j#0", 1)
     harness.result(release)
@@ -397,7 +397,7 @@ def test_a_forgotten_job_runs_on_and_is_counted_as_not_ours() -> None:
 
 def test_what_was_forgotten_can_be_adopted_under_another_name() -> None:
     harness = running(job(instances=2))
-    harness.ask(ForgetVm("f", "j"))
+    harness.ask(ReleaseVm("f", "j"))
     assert [action.kind for action in harness.obey()] == [ActionKind.RELEASE] * 2
     harness.report("n1")
     assert harness.ask(AdoptVm("a", "n1", "j#0", "k")).done
@@ -421,15 +421,15 @@ def test_only_running_jobs_are_forgotten() -> None:
     harness = running()
     harness.ask(HoldJob("h", "j", True))
     harness.obey()
-    assert harness.ask(ForgetVm("f", "j")).code == "job-not-running"
-    assert harness.ask(ForgetVm("f", "k")).code == "unknown-job"
+    assert harness.ask(ReleaseVm("f", "j")).code == "job-not-running"
+    assert harness.ask(ReleaseVm("f", "k")).code == "unknown-job"
     harness.ask(CancelJob("c", "j"))
-    assert harness.ask(ForgetVm("g", "j")).code == "job-over"
+    assert harness.ask(ReleaseVm("g", "j")).code == "job-over"
 
 
 def test_a_release_that_fails_is_tried_again_and_nothing_is_stopped() -> None:
     harness = running()
-    harness.ask(ForgetVm("f", "j"))
+    harness.ask(ReleaseVm("f", "j"))
     (release,) = harness.take_orders()
     harness.result(release, Outcome.FAILED)
     harness.wait(30.0, reporting=["n1", "n2"])

@@ -87,7 +87,7 @@ def test_no_job_is_frozen_for_memory_that_it_keeps(policy: str) -> None:
 
 @pytest.mark.parametrize("policy", ["first-fit", "apc"])
 def test_every_process_of_a_frozen_gang_is_resumed_on_its_own_node(policy: str) -> None:
-    harness = frozen_harness(job("g", instances=2, separate=True, memory_mib=3000), placement=PolicyChoice(policy))
+    harness = frozen_harness(job("g", instances=2, spread=True, memory_mib=3000), placement=PolicyChoice(policy))
     before = {vm: name for name, vms in harness.vms.items() for vm in vms}
     suspended(harness, "g")
     hold(harness, "g", on=False)
@@ -105,7 +105,7 @@ def test_a_frozen_gang_waits_for_the_cpu_of_its_own_nodes() -> None:
     home = next(name for name, vms in homes.items() if len(vms) == 2)
     suspended(harness, "g")
     for number in range(3):
-        there = job(f"k{number}", memory_mib=50, rules=Rules(pin=(home,)))
+        there = job(f"k{number}", memory_mib=50, rules=Rules(node_affinity=(home,)))
         assert harness.ask(SubmitJob(f"k{number}", there)).done
     harness.obey()
     hold(harness, "g", on=False)

@@ -101,14 +101,14 @@ def test_a_job_that_waits_for_a_forgotten_one_waits_as_after_a_restart() -> None
     job of that name."""
     harness = paused()
     harness.ask(SubmitJob("a", job("first")))
-    harness.ask(SubmitJob("b", job("second", after=("first",))))
+    harness.ask(SubmitJob("b", job("second", depends_on=("first",))))
     harness.ask(CancelJob("c", "first"))
     harness.now_s = 100.0
     harness.feed(Pruned(50.0))
 
-    assert "job-waits-for-ever" in alarms(harness)
+    assert "job-dependency-failed" in alarms(harness)
     assert harness.ask(SubmitJob("again", job("first"))).done
-    assert "job-waits-for-ever" not in alarms(harness)
+    assert "job-dependency-failed" not in alarms(harness)
 
 
 def alarms(harness: ControllerHarness) -> set[str]:

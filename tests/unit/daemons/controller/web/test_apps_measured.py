@@ -364,9 +364,9 @@ def test_a_removed_application_is_not_seen() -> None:
 
 
 def test_constraints_of_jobs_and_applications() -> None:
-    harness = harness_with(shop(rules=Rules(apart="db", keep=True)))
-    harness.ask(SubmitJob("a", job("a", rules=Rules(pin=("n1", "n2"), together="pair"))))
-    harness.ask(SubmitJob("b", job("b", rules=Rules(forbid=("n2",), together="pair", apart="db"))))
+    harness = harness_with(shop(rules=Rules(anti_affinity="db", no_migration=True)))
+    harness.ask(SubmitJob("a", job("a", rules=Rules(node_affinity=("n1", "n2"), affinity="pair"))))
+    harness.ask(SubmitJob("b", job("b", rules=Rules(node_anti_affinity=("n2",), affinity="pair", anti_affinity="db"))))
     harness.ask(SubmitJob("c", job("c")))
     assert set(snapshot(harness).constraints) == {
         Constraint(ConstraintKind.KEEP, ("shop",)),

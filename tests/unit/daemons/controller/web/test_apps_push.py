@@ -1,4 +1,4 @@
-"""The program that docs/web.md shows to those who push measurements does what it says."""
+"""The program that docs/how-to/web-metrics.md shows to those who push measurements does what it says."""
 
 from __future__ import annotations
 
@@ -27,9 +27,11 @@ class Channel:
 
 def program() -> dict[str, Any]:
     """What the program defines."""
-    (text,) = re.findall(r"^```python\n(.*?)^```", (ROOT / "docs/web.md").read_text("utf-8"), re.MULTILINE | re.DOTALL)
+    (text,) = re.findall(
+        r"^```python\n(.*?)^```", (ROOT / "docs/how-to/web-metrics.md").read_text("utf-8"), re.MULTILINE | re.DOTALL
+    )
     names: dict[str, Any] = {"__name__": "example"}
-    exec(compile(text, "docs/web.md", "exec"), names)
+    exec(compile(text, "docs/how-to/web-metrics.md", "exec"), names)
     return names
 
 

@@ -135,7 +135,7 @@ def test_a_lower_limit_holds_at_once_and_nothing_is_asked_of_a_removed_one() -> 
 def test_a_step_waits_for_a_whole_window_of_all_instances() -> None:
     """Given one of two instances whose node is not heard of, nothing is done however busy the other is; and a whole
     window after it has come back there is a third."""
-    harness = submitted(led(silent_after_s=1_000.0), shop(least=2))
+    harness = submitted(led(unreachable_after_s=1_000.0), shop(least=2))
     works(harness, 0.0, STEP_S)
     works(harness, 5.0, 100.0, silent=frozenset({"n2"}))
     assert len(running(harness)) == 2

@@ -26,7 +26,7 @@ NODES = ("n1", "n2", "n3")
 ADDRESSES = {"n1": "10.0.0.1", "n2": "10.0.0.2", "n3": "10.0.0.3"}
 SERVING = Serving(8080, 80, Distribution.LEAST_CONNECTIONS)
 PROBE = Probe(ProbeKind.HTTP, 8080, "/health")
-QUIET = BalancerSettings("test", retell_s=0.0)
+QUIET = BalancerSettings("test", resend_s=0.0)
 
 
 def shop(**fields: Any) -> WebApp:
@@ -275,7 +275,7 @@ def test_limits_that_hardly_change_are_not_told() -> None:
 @pytest.mark.full
 def test_everything_is_told_again_in_turns() -> None:
     """Given forty applications and a period of 5 s, then each is told again every 5 s, and not all at one instant."""
-    harness = ControllerHarness(NODES, balancer=BalancerSettings("test", retell_s=5.0), web_adjust_s=1e6).lead()
+    harness = ControllerHarness(NODES, balancer=BalancerSettings("test", resend_s=5.0), web_adjust_s=1e6).lead()
     names = [f"app{index}" for index in range(40)]
     for name in names:
         harness.ask(

@@ -18,7 +18,7 @@ from tests.support import parts
 from tests.support.controller_harness import ControllerHarness
 
 NODES = ("n1", "n2", "n3")
-TELLS = BalancerSettings("test", drain_limit_s=60.0, poll_s=5.0, retry_s=5.0, retry_max_s=20.0, retell_s=0.0)
+TELLS = BalancerSettings("test", drain_limit_s=60.0, poll_s=5.0, retry_s=5.0, retry_max_s=20.0, resend_s=0.0)
 ONE, TWO = Backend("shop#0", "n1"), Backend("shop#1", "n2")
 
 

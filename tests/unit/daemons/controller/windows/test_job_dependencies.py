@@ -33,13 +33,13 @@ def test_unknown_predecessors_are_refused() -> None:
     harness.submit("gone", **free())
     harness.cancel("gone")
 
-    unknown = harness.submit("second", **free(after=("frist",)))
-    over = harness.submit("second", **free(after=("gone",)))
+    unknown = harness.submit("second", **free(depends_on=("frist",)))
+    over = harness.submit("second", **free(depends_on=("gone",)))
 
     assert (unknown.code, over.code) == ("unknown-job", "job-over")
     assert "'first'" in unknown.detail
-    with pytest.raises(InvalidValue, match="after"):
-        job("self", after=("self",))
+    with pytest.raises(InvalidValue, match="depends_on"):
+        job("self", depends_on=("self",))
 
 
 def test_a_blocked_job_is_not_offered_to_placement() -> None:
@@ -47,7 +47,7 @@ def test_a_blocked_job_is_not_offered_to_placement() -> None:
     harness = WindowHarness()
     harness.lead()
     harness.submit("first", **free())
-    harness.submit("second", **free(after=("first",)))
+    harness.submit("second", **free(depends_on=("first",)))
     harness.pass_time(HOUR_S)
 
     row = harness.ask(Query("q", "job", "second")).data["job"]
@@ -63,7 +63,7 @@ def test_the_last_completion_releases_it_at_once() -> None:
     harness.lead()
     harness.submit("a", **free())
     harness.submit("b", **free())
-    harness.submit("both", **free(after=("a", "b")))
+    harness.submit("both", **free(depends_on=("a", "b")))
     harness.obey()
     harness.report("n1")
     harness.finish("a")
@@ -72,7 +72,7 @@ def test_the_last_completion_releases_it_at_once() -> None:
     harness.finish("b")
 
     assert harness.phase("both") == "running"
-    assert harness.told("job-released") == ["after b"]
+    assert harness.told("job-unblocked") == ["after b"]
 
 
 def test_one_after_a_completed_job_does_not_wait() -> None:
@@ -82,7 +82,7 @@ def test_one_after_a_completed_job_does_not_wait() -> None:
     harness.submit("a", **free())
     harness.obey()
     harness.finish("a")
-    harness.submit("b", **free(after=("a",)))
+    harness.submit("b", **free(depends_on=("a",)))
 
     assert harness.phase("b") == "running"
 
@@ -92,8 +92,8 @@ def behind_a_cancelled_job() -> WindowHarness:
     harness = WindowHarness()
     harness.lead()
     harness.submit("a", **free())
-    harness.submit("b", **free(after=("a",)))
-    harness.submit("c", **free(after=("b",)))
+    harness.submit("b", **free(depends_on=("a",)))
+    harness.submit("c", **free(depends_on=("b",)))
     harness.cancel("a")
     return harness
 
@@ -106,11 +106,11 @@ def test_a_cancelled_predecessor_holds_it_for_ever_and_tells() -> None:
 
     alarms = harness.ask(Query("q", "status")).data["alarms"]
 
-    assert harness.told("job-waits-for-ever") == ["job 'a', which it waits for, is cancelled"]
-    assert [(alarm["what"], alarm["subject"]) for alarm in alarms] == [("job-waits-for-ever", "b")]
+    assert harness.told("job-dependency-failed") == ["job 'a', which it waits for, is cancelled"]
+    assert [(alarm["what"], alarm["subject"]) for alarm in alarms] == [("job-dependency-failed", "b")]
     assert harness.phase("b") == harness.phase("c") == "waiting"
     harness.cancel("b")
-    assert len(harness.told("job-waits-for-ever")) == 2
+    assert len(harness.told("job-dependency-failed")) == 2
 
 
 def test_a_successor_controller_knows_who_waits() -> None:
@@ -118,7 +118,7 @@ def test_a_successor_controller_knows_who_waits() -> None:
     harness = WindowHarness()
     harness.lead()
     harness.submit("a", **free())
-    harness.submit("b", **free(after=("a",)))
+    harness.submit("b", **free(depends_on=("a",)))
     harness.obey()
     later = WindowHarness(store=harness.store)
     later.now_s, later.vms, later.boots = 60.0, harness.vms, harness.boots
@@ -136,7 +136,7 @@ def test_a_predecessor_that_is_lost_is_awaited_again() -> None:
     harness = WindowHarness()
     harness.lead()
     harness.submit("a", **free())
-    harness.submit("b", **free(after=("a",)))
+    harness.submit("b", **free(depends_on=("a",)))
     harness.obey()
     node = harness.controller.cluster.jobs["a"].allotments[0].node
     harness.wait(20.0, [name for name in harness.nodes if name != node])
@@ -154,9 +154,9 @@ def test_releases_are_expected_one_after_the_other() -> None:
     harness = WindowHarness()
     harness.lead()
     harness.submit("a", **free())
-    harness.submit("b", **free(after=("a",), work=2 * WORK))
-    harness.submit("c", **free(after=("a",)))
-    harness.submit("d", **free(after=("b", "c")))
+    harness.submit("b", **free(depends_on=("a",), work=2 * WORK))
+    harness.submit("c", **free(depends_on=("a",)))
+    harness.submit("d", **free(depends_on=("b", "c")))
     successors = parts.windows(harness.controller).successors
 
     releases = successors.releases_s(harness.now_s)
@@ -179,7 +179,7 @@ def test_long_chains_are_walked() -> None:
     successors = DependencyGraph(cluster, UnitOfWork())
     before: tuple[str, ...] = ()
     for index in range(3_000):
-        entry = JobEntry(job(f"j{index}", work=1e6, after=before), "", index, accepted_s=0.0, awaits=before)
+        entry = JobEntry(job(f"j{index}", work=1e6, depends_on=before), "", index, accepted_s=0.0, awaits=before)
         cluster.jobs[entry.job.name] = entry
         successors.watch(entry)
         before = (entry.job.name,)
@@ -193,7 +193,7 @@ def test_a_blocked_job_counts_only_from_its_expected_release() -> None:
     harness = WindowHarness()
     harness.lead()
     harness.submit("before", **free(work=2.1 * WORK))
-    harness.submit("own", after=("before",))
+    harness.submit("own", depends_on=("before",))
     parts.windows(harness.controller).cycle(harness.now_s)
 
     view = harness.view()
@@ -211,7 +211,7 @@ def test_releases_stand_while_they_are_about_right() -> None:
     for _ in range(20):
         harness.submit(work=1e8)
     harness.submit("before", **free(work=2.1 * WORK))
-    harness.submit("own", after=("before",))
+    harness.submit("own", depends_on=("before",))
     harness.pass_time(900.0)
     first = harness.window.releases
     harness.pass_time(900.0)

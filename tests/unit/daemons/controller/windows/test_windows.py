@@ -509,7 +509,7 @@ def test_a_promise_in_danger_is_told_when_that_is_new() -> None:
     harness.lead()
     decide(harness, sized())
     decide(harness, sized())
-    assert len(harness.told("promise-in-danger")) == 1
+    assert len(harness.told("deadline-at-risk")) == 1
 
     later = WindowHarness(store=harness.store)
     for now_s, breach, told in ((60.0, 0.2, 0), (70.0, 0.3, 0), (80.0, 0.41, 1), (90.0, 0.5, 1)):
@@ -517,7 +517,7 @@ def test_a_promise_in_danger_is_told_when_that_is_new() -> None:
         if now_s == 60.0:
             later.lead()
         decide(later, sized(breach=(0.9, breach)))
-        assert len(later.told("promise-in-danger")) == told
+        assert len(later.told("deadline-at-risk")) == told
 
 
 def test_a_promise_is_kept_again_with_a_margin() -> None:
@@ -526,13 +526,13 @@ def test_a_promise_is_kept_again_with_a_margin() -> None:
     harness.lead()
     decide(harness, sized(breach=(0.5, 0.2)))
     decide(harness, sized(breach=(0.5, 0.08)))
-    assert harness.told("promise-kept-again") == []
+    assert harness.told("deadline-on-track") == []
     decide(harness, sized(breach=(0.5, 0.11)))
-    assert len(harness.told("promise-in-danger")) == 1
+    assert len(harness.told("deadline-at-risk")) == 1
     decide(harness, sized(breach=(0.5, 0.04)))
-    assert len(harness.told("promise-kept-again")) == 1
+    assert len(harness.told("deadline-on-track")) == 1
     decide(harness, sized(breach=(0.5, 0.11)))
-    assert len(harness.told("promise-in-danger")) == 2
+    assert len(harness.told("deadline-at-risk")) == 2
 
 
 def test_jobs_that_must_stay_are_fixed_while_they_run() -> None:

@@ -188,8 +188,8 @@ def test_the_file_names_the_driver() -> None:
     settings = settings_of(config)
     assert settings.balancer == BalancerSettings("exec", 5.0)
     assert settings_of(
-        parse("[balancer]\nretell_s = 0\n", ControllerConfig), measures=True
-    ).balancer == BalancerSettings(retell_s=0.0, measures=True)
+        parse("[balancer]\nresend_s = 0\n", ControllerConfig), measures=True
+    ).balancer == BalancerSettings(resend_s=0.0, measures=True)
     assert settings.balancer.tells
     assert settings.web_adjust_s == 30.0
     assert not settings_of(parse("", ControllerConfig)).balancer.tells

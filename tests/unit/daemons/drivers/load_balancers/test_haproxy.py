@@ -96,7 +96,7 @@ def test_whatever_means_something_to_haproxy_is_escaped() -> None:
 )
 def test_names_that_could_mean_something_are_refused(app: str, vm: str) -> None:
     answer = Haproxy(BalancerKeys()).set_backends(Balance(app, (Backend(vm, "n1", False, "10.0.0.1"),), SERVING))
-    assert (answer.ok, "no name" in answer.detail) == (False, True)
+    assert (answer.ok, "is not a valid HAProxy name" in answer.detail) == (False, True)
 
 
 def test_nothing_is_asked_about_what_is_no_name() -> None:
@@ -377,7 +377,7 @@ def test_a_reload_that_nobody_answers_changes_no_file(tmp_path: Path) -> None:
     assert folder.text("shop") == "one\n"
 
 
-def test_requests_under_way_that_cannot_be_read_are_no_answer() -> None:
+def test_requests_in_progress_that_cannot_be_read_are_no_answer() -> None:
     printed = "# pxname,svname,scur,qcur,\ntrimtab-shop,shop:0,many,0,\n"
     with pytest.raises(TransientError, match="cannot be understood"):
         parse_requests("shop", printed.replace("trimtab-shop", proxy_of("shop")))

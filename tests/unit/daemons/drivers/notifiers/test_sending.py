@@ -36,7 +36,7 @@ MESSAGE = Notify(
     "7-1792324800-3",
     "berlin",
     (
-        Notice("7-1792324800-3.0", AT_S, "alarm:node-silent", "n1", "2 VMs"),
+        Notice("7-1792324800-3.0", AT_S, "alarm:node-unreachable", "n1", "2 VMs"),
         Notice("7-1792324800-3.1", AT_S + 1.0, "node-failed", "n2"),
     ),
 )
@@ -65,9 +65,9 @@ def refused(make: Any, **table: Any) -> str:
 
 
 def test_a_message_in_words_and_in_json() -> None:
-    assert subject_line(MESSAGE) == "[berlin] alarm: node-silent n1 and 1 more"
+    assert subject_line(MESSAGE) == "[berlin] alarm: node-unreachable n1 and 1 more"
     assert body_text(MESSAGE) == (
-        "2026-10-18T12:00:00Z  alarm: node-silent n1  2 VMs\n2026-10-18T12:00:01Z  node-failed n2\n"
+        "2026-10-18T12:00:00Z  alarm: node-unreachable n1  2 VMs\n2026-10-18T12:00:01Z  node-failed n2\n"
     )
     table = json.loads(as_json(MESSAGE))
     assert (table["version"], table["id"], table["cluster"], table["channel"]) == (1, MESSAGE.message, "berlin", "ops")
@@ -77,7 +77,7 @@ def test_a_message_in_words_and_in_json() -> None:
         "at": "2026-10-18T12:00:00Z",
         "at_s": AT_S,
         "kind": "alarm",
-        "what": "node-silent",
+        "what": "node-unreachable",
         "subject": "n1",
         "detail": "2 VMs",
     }

@@ -43,15 +43,15 @@ def test_shares_of_windows() -> None:
 
 def test_entitlement_is_what_was_observed_at_most() -> None:
     """Without head-room: windows in a row by their first slot, and the sum of all days."""
-    found = entitlement(*series(DAYS), peaks=(3, 2, 4), head_room=0.0, horizontal=(2,))
+    found = entitlement(*series(DAYS), peaks=(3, 2, 4), headroom=0.0, horizontal=(2,))
     assert found.horizontal == (Window(2, (5.0, 6.0, 7.0)),)
     assert found.vertical == (Window(3, (6.0, 6.0, 7.0)),)
     assert (found.reserved, found.peaks) == (4, (3, 2, 4))
 
 
-def test_head_room_counts_standard_deviations() -> None:
+def test_headroom_counts_standard_deviations() -> None:
     """Two of them on the sum of three days of slot 0 (mean 2, variance 2/3), none on what never varies."""
-    found = entitlement(*series(DAYS), peaks=(3, 2, 4), head_room=2.0, horizontal=())
+    found = entitlement(*series(DAYS), peaks=(3, 2, 4), headroom=2.0, horizontal=())
     assert found.vertical[0].units == pytest.approx((6.0 + 2.0 * 2.0**0.5, 6.0, 7.0 + 2.0 * (14.0 / 3.0) ** 0.5))
 
 
@@ -59,7 +59,7 @@ def test_slots_seen_unequally_often_have_two_windows() -> None:
     """Five workdays and two days of a weekend: windows of two and of five instances; the longer says nothing of what
     was seen twice."""
     slots = np.array([0, 0, 0, 0, 0, 1, 1])
-    found = entitlement(np.array([1, 2, 1, 2, 1, 4, 5]), slots, peaks=(2, 5), head_room=0.0, horizontal=())
+    found = entitlement(np.array([1, 2, 1, 2, 1, 4, 5]), slots, peaks=(2, 5), headroom=0.0, horizontal=())
     assert found.vertical == (Window(2, (3.0, 9.0)), Window(5, (7.0, 25.0)))
 
 
@@ -120,7 +120,7 @@ def test_pools_are_shared_by_priority() -> None:
     assert share_pools(np.array([2, 30]), np.array([10, 20]), np.array([12, 23])).tolist() == [2, 25]
 
 
-def test_head_room_spares_honest_applications_and_holds_back_bad_ones() -> None:
+def test_headroom_spares_honest_applications_and_holds_back_bad_ones() -> None:
     """Demands drawn from the observed days: honest ones lose at most 0.5 %; of those that ask for their peak all the
     time the windows leave what others would have used, and a third of that."""
     rng = np.random.default_rng(3)
@@ -131,7 +131,7 @@ def test_head_room_spares_honest_applications_and_holds_back_bad_ones() -> None:
     assert 1.0 - policed(honest, allowed, observed).sum() / honest.sum() <= 0.005
     bad = np.broadcast_to(observed.max(axis=0), honest.shape)
     assert policed(bad, allowed, observed)[50:].sum() <= 1.35 * honest[50:].sum()
-    tight = limits(observed, head_room=0.0, horizontal=(3,))
+    tight = limits(observed, headroom=0.0, horizontal=(3,))
     assert 1.0 - policed(honest, tight, observed).sum() / honest.sum() > 0.02
 
 
@@ -152,8 +152,8 @@ def test_bad_series_are_refused(demand: list[float], slots: list[int], key: str)
 def test_bad_limits_are_refused() -> None:
     with pytest.raises(InvalidValue, match="width"):
         limits(np.ones((3, 2), dtype=int), vertical=(4,))
-    with pytest.raises(InvalidValue, match="head_room"):
-        limits(np.ones((3, 2), dtype=int), head_room=-1.0)
+    with pytest.raises(InvalidValue, match="headroom"):
+        limits(np.ones((3, 2), dtype=int), headroom=-1.0)
 
 
 def test_without_observations_peaks_alone_bound() -> None:

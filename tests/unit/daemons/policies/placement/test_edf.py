@@ -57,7 +57,7 @@ def test_latest_goal_gives_way() -> None:
     decision = decide(SEEN_NODES, *jobs, WorkRow("j", goal_s=5000.0))
     assert kinds(decision) == {"b": "suspend", "j": "start"}
     suspend, start = decision.changes
-    assert suspend.reason == Reason(ReasonCode.LATER_GOAL, (("goal_s", 8000.0), ("gives_way_to_goal_s", 5000.0)))
+    assert suspend.reason == Reason(ReasonCode.LATER_GOAL, (("goal_s", 8000.0), ("preempted_to_goal_s", 5000.0)))
     assert [given.node for given in start.allotments] == ["n0"]
 
 

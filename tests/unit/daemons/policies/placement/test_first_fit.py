@@ -55,7 +55,7 @@ def test_gang_fills_nodes_in_order_or_waits() -> None:
     """Instances share nodes unless separate; all are placed or none."""
     nodes = [NodeRow("n0", cores=2), NodeRow("n1", cores=2)]
     assert places(decide(snapshot(nodes, [WorkRow("j", instances=3)])))["j"] == ("start", ["n0", "n0", "n1"])
-    assert places(decide(snapshot(nodes, [WorkRow("j", instances=2, separate=True)])))["j"] == ("start", ["n0", "n1"])
+    assert places(decide(snapshot(nodes, [WorkRow("j", instances=2, spread=True)])))["j"] == ("start", ["n0", "n1"])
     decision = decide(snapshot(nodes, [WorkRow("j", instances=5), WorkRow("k", instances=4)]))
     assert places(decision) == {"k": ("start", ["n0", "n0", "n1", "n1"])}
 
@@ -86,8 +86,8 @@ def test_reasons_name_what_binds() -> None:
     assert only_reason(node, WorkRow("j", instances=2), busy) == Reason(ReasonCode.NO_CPU, numbers)
     assert only_reason([], WorkRow("j")) == Reason(ReasonCode.NO_NODES, (("nodes", 0.0),))
     assert only_reason([NodeRow("n0", schedulable=False)], WorkRow("j")).code is ReasonCode.NO_NODES
-    assert only_reason(node, WorkRow("j", needs=("gpu",))).code is ReasonCode.LABELS
-    assert only_reason(node, WorkRow("j", instances=2, separate=True)) == Reason(
+    assert only_reason(node, WorkRow("j", required_labels=("gpu",))).code is ReasonCode.LABELS
+    assert only_reason(node, WorkRow("j", instances=2, spread=True)) == Reason(
         ReasonCode.TOO_FEW_NODES, (("needed_nodes", 2.0), ("nodes", 1.0))
     )
     large = only_reason(node, WorkRow("j", memory_mib=8001.0))
@@ -124,7 +124,7 @@ def test_suspended_job_returns_to_its_image() -> None:
 def test_draining_moves_only_what_is_there() -> None:
     """The unmoved instance keeps its allotment, the moved one gets that of its new node; drains go first."""
     nodes = [NodeRow("n0", draining=True, schedulable=False), NodeRow("n1", cores=2), NodeRow("n2", cores=1)]
-    gang = WorkRow("r", RUNNING, instances=2, separate=True, places=((1, 700.0), (0, 600.0)), submit_s=9.0)
+    gang = WorkRow("r", RUNNING, instances=2, spread=True, places=((1, 700.0), (0, 600.0)), submit_s=9.0)
     decision = decide(snapshot(nodes, [WorkRow("j", instances=2), gang]))
     (change,) = decision.changes
     assert change.kind is ChangeKind.MIGRATE
@@ -137,7 +137,7 @@ def test_draining_that_cannot_be_is_refused() -> None:
     """With the reason: no other node for a separate instance, fixed, a bad profile, an instance nowhere."""
     nodes = [NodeRow("n0", draining=True, schedulable=False), NodeRow("n1")]
     pair = ((0, 500.0), (1, 500.0))
-    apart = WorkRow("r", RUNNING, instances=2, separate=True, places=pair)
+    apart = WorkRow("r", RUNNING, instances=2, spread=True, places=pair)
     assert only_reason(nodes, apart).code is ReasonCode.TOO_FEW_NODES
     assert only_reason(nodes, WorkRow("r", RUNNING, fixed=True, places=pair[:1])).code is ReasonCode.KEEP
     bad = WorkRow("r", RUNNING, goal_s=math.nan, places=pair[:1])

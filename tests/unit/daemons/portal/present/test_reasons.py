@@ -27,10 +27,10 @@ def test_people_read_times_and_what_there_is_not(name: str, value: float, text: 
 
 
 def test_programs_read_seconds_and_null() -> None:
-    reason = Reason(ReasonCode.IDLE_ROOM, (("before", -UNBOUNDED), ("gain", UNBOUNDED), ("from_s", 1.79533e9)))
+    reason = Reason(ReasonCode.IDLE_CAPACITY, (("before", -UNBOUNDED), ("gain", UNBOUNDED), ("from_s", 1.79533e9)))
     view = json.loads(json.dumps(reason_view(reason), allow_nan=False))
     assert view["numbers"] == {"before": None, "gain": None, "from_s": 1.79533e9}
-    assert view["text"] == "idle-room before=none gain=none from_s=2026-11-22T06:46:40Z"
+    assert view["text"] == "idle-capacity before=none gain=none from_s=2026-11-22T06:46:40Z"
 
 
 NUMBERS = (("needed_mib", 864.0), ("largest_free_mib", 992.0), ("needed_mhz", 1_000.0), ("largest_free_mhz", 0.0))
@@ -49,8 +49,8 @@ NUMBERS = (("needed_mib", 864.0), ("largest_free_mib", 992.0), ("needed_mhz", 1_
             "memory: needs 9,000 MiB, the largest node has 4,000",
         ),
         (ReasonCode.FITS_NO_NODE, (("needed_mib", UNBOUNDED),), "fits no node"),
-        (ReasonCode.HANDS_OFF, (), "hands off"),
-        (ReasonCode.GIVES_WAY, (), "its place, or its CPU, serves more urgent workloads"),
+        (ReasonCode.RECONCILIATION_PAUSED, (), "reconciliation paused"),
+        (ReasonCode.PREEMPTED, (), "its place, or its CPU, serves more urgent workloads"),
     ],
 )
 def test_people_read_few_words(code: ReasonCode, numbers: tuple[tuple[str, float], ...], words: str) -> None:

@@ -93,7 +93,7 @@ def test_the_unhappier_takes_the_place_of_the_happier() -> None:
     decision = _decide(_rivals(1500.0, 20_000.0))
     changes = _changes(decision)
     assert {name: change.kind for name, change in changes.items()} == {"A": ChangeKind.SUSPEND, "B": ChangeKind.START}
-    assert changes["A"].reason.code is ReasonCode.GIVES_WAY
+    assert changes["A"].reason.code is ReasonCode.PREEMPTED
     numbers = dict(changes["B"].reason.numbers)
     assert numbers["gain"] == pytest.approx(numbers["after"] - numbers["before"])
     assert numbers["gain"] > 0.01
@@ -182,7 +182,7 @@ def test_one_happy_gang_gives_way_as_a_whole_and_one_comes_as_a_whole() -> None:
 def test_singles_make_room_for_a_gang() -> None:
     nodes = [SMALL, replace(SMALL, name="n1"), replace(SMALL, name="n2")]
     singles = [_job(f"A{at}", 50_000.0 + at, state=RUNNING, places=((at, 1000.0),)) for at in range(3)]
-    decision = _decide(_seen(nodes, [*singles, _job("B", 1500.0, instances=2, separate=True)]))
+    decision = _decide(_seen(nodes, [*singles, _job("B", 1500.0, instances=2, spread=True)]))
     kinds = [change.kind for change in decision.changes]
     assert kinds.count(ChangeKind.SUSPEND) == 2
     assert kinds.count(ChangeKind.START) == 1
@@ -202,7 +202,7 @@ def test_no_more_changes_than_allowed(most: int, made: int) -> None:
     decision = _decide(_three_rivals(), changes_max=most)
     assert [change.kind for change in decision.changes].count(ChangeKind.SUSPEND) == made
     waiting = [code for name, code in _refused(decision).items() if name.startswith("B")]
-    assert waiting == [ReasonCode.MOVES_LIMIT] * (3 - made)
+    assert waiting == [ReasonCode.MIGRATION_LIMIT] * (3 - made)
 
 
 def test_what_was_moved_a_short_while_ago_stays() -> None:
@@ -264,7 +264,7 @@ def test_no_memory_is_said_only_where_there_is_none() -> None:
     (refusal,) = _decide(_seen(nodes, [gang])).refusals
     assert refusal.reason.code is ReasonCode.NO_MEMORY
     assert dict(refusal.reason.numbers)["instances_short"] == 1.0
-    apart = replace(gang, separate=True, places=((0, 500.0), (1, 500.0)), memory_mib=100.0)
+    apart = replace(gang, spread=True, places=((0, 500.0), (1, 500.0)), memory_mib=100.0)
     (refusal,) = _decide(_seen(nodes, [apart])).refusals
     assert refusal.reason.code is ReasonCode.TOO_FEW_NODES
 

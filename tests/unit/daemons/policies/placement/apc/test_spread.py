@@ -62,7 +62,7 @@ def test_four_starved_beside_four_fed_share_their_node_evenly() -> None:
     assert {change.kind for change in decision.changes} == {ChangeKind.RESIZE}
     assert [change.allotments[0].cpu_mhz for change in decision.changes] == pytest.approx([1000.0] * 8)
     codes = {name: change.reason.code for name, change in _changes(decision).items()}
-    assert codes == {f"v{at}": ReasonCode.GIVES_WAY if at < 4 else ReasonCode.FAIR_SHARE for at in range(8)}
+    assert codes == {f"v{at}": ReasonCode.PREEMPTED if at < 4 else ReasonCode.FAIR_SHARE for at in range(8)}
     assert dict(_changes(decision)["v7"].reason.numbers) == {"before_mhz": 1.0, "after_mhz": pytest.approx(1000.0)}
 
 
@@ -140,7 +140,7 @@ def _kept(count: int) -> tuple[Constraint, ...]:
     ("more", "params", "constraints"),
     [
         ({"memory_mib": 20_000.0}, {}, ()),  # no room elsewhere
-        ({"needs": ("gpu",)}, {}, ()),
+        ({"required_labels": ("gpu",)}, {}, ()),
         ({"fixed": True}, {}, ()),
         ({"changed_s": NOW_S - 10.0}, {"cool_down_s": 60.0}, ()),
         ({"min_mhz": 50.0, "stays": True}, {}, ()),  # it lives on, and does not use what it has

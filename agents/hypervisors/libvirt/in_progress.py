@@ -1,4 +1,4 @@
-"""Operations under way, and how their VMs are reported meanwhile."""
+"""Operations in progress, and how their VMs are reported meanwhile."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ TO_LIFE = frozenset({ActionKind.START, ActionKind.RESUME})
 
 @dataclass(slots=True)
 class UnderWay:
-    """The operation under way on a VM. `checked`: it was let begin."""
+    """The operation in progress on a VM. `checked`: it was allowed to begin."""
 
     action: Action | None
     busy: str
@@ -26,27 +26,28 @@ class UnderWay:
 
 
 def wanted_mib(action: Action, here: ObservedDomain | None) -> int:
-    """The memory that an operation will take."""
+    """Return the memory that an operation will take."""
     if action.kind is ActionKind.START and action.spec is not None:
         return action.spec.memory_mib
     return here.facts.memory_mib if action.kind is ActionKind.RESUME and here is not None else 0
 
 
 def held_mib(found: Mapping[str, ObservedDomain], taken: Mapping[str, int]) -> int:
-    """The memory of a node that is held by what is seen and `taken`, by VM, by what is under way: each once."""
+    """Return the memory of a node that is held by the domains seen and by operations in progress (`taken`, by VM), each
+    VM counted once."""
     seen = {vm: one.held_mib for vm, one in found.items()}
     return sum(max(seen.get(vm, 0), taken.get(vm, 0)) for vm in seen.keys() | taken.keys())
 
 
 def comes(one: UnderWay, seen: ObservedDomain | None) -> bool:
-    """Whether a VM is to be shown as on its way that is not there yet."""
+    """Return whether to report a VM as incoming that is not there yet."""
     if one.action is None or seen is not None:
         return False
     return one.action.kind is ActionKind.START or (one.action.kind is ActionKind.RESUME and one.checked)
 
 
 def coming(action: Action | None) -> VmStatus | None:
-    """One that is to be started, before there is a domain; None where the action does not say what it will be."""
+    """Return the status of a VM to be started, before it has a domain; None if the action does not describe the VM."""
     spec = action.spec if action is not None else None
     if action is None or spec is None:
         return None
@@ -55,7 +56,8 @@ def coming(action: Action | None) -> VmStatus | None:
 
 
 def status_while(seen: ObservedDomain, under: UnderWay | None) -> VmStatus:
-    """As it is reported: not executing while it is brought to life, as it was while it is put to rest."""
+    """Return the reported status: not executing while the VM is being started or resumed, unchanged while it is being
+    stopped or suspended."""
     if under is None or under.action is None:
         busy = "migrate" if seen.state is VmState.INCOMING else ""
         return seen.status(busy)
@@ -68,7 +70,7 @@ def status_while(seen: ObservedDomain, under: UnderWay | None) -> VmStatus:
 
 
 def as_left_by(action: Action, now: ObservedDomain | None) -> ObservedDomain | None:
-    """What an operation has brought about; an end that came right after it is a change of its own."""
+    """Return the result of an operation; an end that came right after it is a separate change."""
     if now is not None and action.kind in TO_LIFE and now.state in ENDS and now.generation == action.generation:
         return replace(now, state=VmState.RUNNING)
     return now
