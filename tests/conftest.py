@@ -85,6 +85,13 @@ def own_log() -> Iterator[None]:
     structlog.reset_defaults()
 
 
+@pytest.fixture(autouse=True)
+def own_width(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tables are as wide as COLUMNS says; no test depends on the terminal that it was started from."""
+    for name in ("COLUMNS", "LINES"):
+        monkeypatch.delenv(name, raising=False)
+
+
 @pytest.fixture
 def libvirt_installed(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let a file of the agent name the driver libvirt, also where the library is missing: nothing of it is called."""

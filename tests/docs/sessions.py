@@ -9,7 +9,6 @@ from __future__ import annotations
 import argparse
 import difflib
 import re
-import shutil
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -22,7 +21,7 @@ from tests.docs.shell import Shell
 from tests.support.paths import ROOT
 
 DOCS = ROOT / "docs"
-SETUP = Path(__file__).with_name("setup.sh")
+PREPARE = f"cp -r {ROOT}/examples . && . {Path(__file__).with_name('setup.sh')}"
 DEMO = "trimtab demo >/dev/null && . ~/.local/state/trimtab/demo/env"
 UNTIL_S = 90.0
 LOOK_S = 1.0
@@ -54,8 +53,7 @@ def session_pages(docs: Path = DOCS) -> list[Page]:
 def run_page(page: Page) -> Iterator[Ran]:
     """Run a page's commands, in order, in a shell of their own, in a folder with a copy of the examples."""
     with Shell() as shell:
-        shutil.copytree(ROOT / "examples", shell.home / "examples")
-        for command in (f". {SETUP}", *((DEMO,) if page.kind is Kind.DEMO else ())):
+        for command in (PREPARE, *((DEMO,) if page.kind is Kind.DEMO else ())):
             status, printed = shell.run(command)
             if status != 0:
                 raise RuntimeError("\n".join(printed))

@@ -6,9 +6,9 @@ HERE=$(dirname "${BASH_SOURCE[0]}")
 
 # Repeat a command until its output matches a pattern, for at most 60 s: await PATTERN COMMAND ...
 await() {
-  local pattern=$1 printed
+  local pattern=$1 printed end=$((SECONDS + 60))
   shift
-  for _ in $(seq 120); do
+  while ((SECONDS < end)); do
     printed=$("$@" 2>&1) && grep -qE -- "$pattern" <<<"$printed" && return
     sleep 0.5
   done
@@ -54,7 +54,7 @@ END
 
 # Decide more often: decide_every S [FILE-TO-APPEND]
 decide_every() {
-  reconfigure "s/^decide_s.*/decide_s = $1.0/; s/^decide_limit_s.*/decide_limit_s = $1.0/" "${@:2}"
+  reconfigure "s/^decide_s.*/decide_s = $1.0/; s/^decide_limit_s.*/decide_limit_s = 3.0/" "${@:2}"
 }
 
 # Print the process id of a host's agent: agent_pid HOST
@@ -62,7 +62,7 @@ agent_pid() {
   trimtab demo status | sed -n "s/^$1 .* \\([0-9]\\+\\) *$/\\1/p"
 }
 
-# Report measurements of a web application, with the function `body` of a page's program: push_web FILE APP SAMPLE ...
+# Report measurements of a web application, by the function `body` of a page's program, or "-": push_web PROGRAM APP SAMPLE
 push_web() {
   python3 "$HERE/push.py" "$DEMO/bus.socket" "$@"
 }

@@ -36,7 +36,7 @@ class Shell:
 
     def __init__(self) -> None:
         self.home = Path(tempfile.mkdtemp(prefix="docs-"))  # short: the path of a socket has 107 bytes
-        self._port = free_port()
+        self.port = free_port()
         self._screen, terminal = pty.openpty()
         _set_up(terminal)
         self._bash = subprocess.Popen(
@@ -83,7 +83,7 @@ class Shell:
 
     def _shown(self, printed: bytes) -> list[str]:
         text = _CONTROL.sub("", printed.decode(errors="replace"))
-        text = text.replace(str(self.home), "~").replace(f"localhost:{self._port}", f"localhost:{PORTAL_PORT}")
+        text = text.replace(str(self.home), "~").replace(f"localhost:{self.port}", f"localhost:{PORTAL_PORT}")
         return text.splitlines()
 
     def _environment(self) -> dict[str, str]:
@@ -95,7 +95,7 @@ class Shell:
             "TERM": "dumb",  # no colours, and nothing that is drawn over
             "COLUMNS": str(COLUMNS),
             "LINES": str(LINES),
-            "TRIMTAB_DEMO_PORT": str(self._port),
+            "TRIMTAB_DEMO_PORT": str(self.port),
         }
 
 

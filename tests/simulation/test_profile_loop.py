@@ -85,7 +85,7 @@ def test_standard_jobs_tell_how_fast_a_node_is_and_what_a_job_does(rig: Rig, job
     assert types[0]["units_per_s"]["io"] > 0.0
     text = rig.trimtab("profile", "show").stdout
     assert "sort" in text
-    assert "standard jobs" in text
+    assert "node types" in text
 
 
 def test_what_cannot_be_run_is_refused_with_the_reason(rig: Rig, job: Path) -> None:

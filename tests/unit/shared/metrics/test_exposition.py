@@ -494,7 +494,7 @@ def test_the_doctor_says_who_is_at_the_address(servers: list[MetricsServer]) -> 
 
     assert [(one.detail.split(": ")[1], one.ok, one.warning) for one in found] == [
         ("served", True, False),
-        ("others answer there", True, True),
+        ("another program answers there", True, True),
         ("free", True, False),
     ]
     assert metrics(Metrics("192.0.2.1:1")).warning  # no address of this machine
@@ -513,4 +513,4 @@ def test_the_doctor_knows_a_controller_by_its_certificate(tmp_path: Path, server
     assert detail(made.certificate) == f"{listen}: served"
     assert detail(other.certificate).startswith(f"{listen}: Address already in use")
     assert "No such file" in detail(tmp_path / "none.pem")
-    assert "not looked at" in detail("credential:none.pem")
+    assert "not checked" in detail("credential:none.pem")
