@@ -55,8 +55,7 @@ ALARMS: tuple[Code, ...] = (
         ),
         (
             "term-ahead",
-            "An agent saw a later term than the store: the store is old, or the agent lies. The node gets no orders"
-            " and is not fenced.",
+            "An agent saw a later term than the store: an old store, or a lying agent. No orders, and no fencing.",
             "Check which store this is; after an old backup decide what to do.",
             "trimtab nodes show NODE",
             "how-to/security.md",

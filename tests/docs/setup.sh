@@ -52,6 +52,11 @@ END
   [ $# -lt 2 ] || printf '\n[goal]\nwithin_s = %s\n' "$2" >>"$1"
 }
 
+# Write the file of the web application in the examples, without what a demo does not have: web_file FILE
+web_file() {
+  sed '/^template/d; /^required/d; /^metrics_url/d; /^node_anti/d; s/^max_inst.*/max_instances = 3/' examples/web.toml >"$1"
+}
+
 # Decide more often: decide_every S [FILE-TO-APPEND]
 decide_every() {
   reconfigure "s/^decide_s.*/decide_s = $1.0/; s/^decide_limit_s.*/decide_limit_s = 3.0/" "${@:2}"

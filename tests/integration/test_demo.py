@@ -156,10 +156,16 @@ def test_a_demo_that_is_killed_leaves_no_process(demo: Demo) -> None:
     demo.nothing_is_left()
 
 
+def as_in_a_terminal() -> None:
+    """Take SIGINT, which a program started in a shell's background ignores, and all that it starts with it."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
 def test_a_start_that_is_interrupted_leaves_nothing(demo: Demo) -> None:
     env = {**os.environ, "TRIMTAB_DEMO_FOLDER": str(demo.folder), "TRIMTAB_DEMO_PORT": str(demo.port)}
     command = [TRIMTAB, "demo", "--hosts", "12"]  # many: it is interrupted before all are up
-    with subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, env=env, stdout=pipe, stderr=pipe, preexec_fn=as_in_a_terminal) as process:
         wait_for(lambda: len(demo.pids()) > 2, LIMIT_S, "its first daemons")
 
         process.send_signal(signal.SIGINT)

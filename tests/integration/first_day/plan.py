@@ -73,7 +73,7 @@ LET_IN = (
     Step("first-node.md", "4. Add the node", ON_N1),
 )
 CHECKS = (
-    Step("first-node.md", "Add a node", ON_N1, ("trimtab nodes show",)),
+    Step("first-node.md", "Add a new host as a node", ON_N1, ("trimtab nodes show",)),
     Step("install.md", "Check", ON_N1),
 )
 JOB = (Step("jobs.md", "Submit a job", ON_N1),)
@@ -127,7 +127,7 @@ NOT_DONE: Mapping[tuple[str, str], Mapping[str, str]] = {
     ("install.md", "Install from source"): {"": "the machines have the packages"},
     ("broker.md", "Set up the broker"): {"": 'its section "Check" does it'},
     ("first-node.md", "1. Prepare libvirt"): {"virt-host-validate": "a container has no KVM: guests are emulated"},
-    ("first-node.md", "Add a node"): {"trimtab nodes add": "its fourth section does it"},
+    ("first-node.md", "Add a new host as a node"): {"trimtab nodes add": "its fourth section does it"},
     ("drains.md", DRAIN): {"trimtab vms suspend": "a drain is done without it"},
 }
 

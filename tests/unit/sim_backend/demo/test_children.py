@@ -76,6 +76,7 @@ def test_a_kill_ends_what_it_has_started_too(tmp_path: Path) -> None:
         grandchild = int((tmp_path / "pid").read_text())
         assert alive(grandchild)
         await made.kill()
+        await until(lambda: not alive(grandchild))  # it is killed, and ends when the kernel gets to it
         return grandchild
 
     grandchild = asyncio.run(live())
