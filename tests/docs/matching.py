@@ -16,7 +16,7 @@ _SHAPES = (
     (re.compile(r"\d{4}-\d\d-\d\d(?:[T ]\d\d:\d\d(?::\d\d(?:\.\d+)?)?Z?(?: [+-]\d{4})?)?"), "TIME"),
     (re.compile(r"\b(?=[0-9a-f]*\d)[0-9a-f]{12,}\b"), "ID"),
     (re.compile(r"(?<![\w.])-?\d[\d,]*\.\d+(?![\w.])"), "N"),
-    (re.compile(r"(?<![\w.])(?:\d[\d,]*|N) ?(?:ms|s|min|h|d)\b(?: \d+ ?(?:s|min|h)\b)*"), "DURATION"),
+    (re.compile(r"(?<![\w.])(?:\d[\d,]*(?:\.\d+)?|N) ?(?:ms|s|min|h|d)\b(?: \d+ ?(?:s|min|h)\b)*"), "DURATION"),
     (re.compile(r"(?<![\w.])(?:\d[\d,]*|N) ?%"), "PERCENT"),
     (re.compile(r"─+"), "─"),
     (re.compile(r"\s+"), " "),

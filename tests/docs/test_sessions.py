@@ -32,6 +32,7 @@ def page_of(folder: Path, text: str) -> Page:
         ("opens 2026-10-24 18:00 +0200", "opens 2026-11-28 18:00 +0100"),
         ("report age  0.419 s", "report age  12 s"),
         ("ends in 9 min 58 s", "ends in 10 min"),
+        ("10 passed in 0.64s", "10 passed in 1.2s"),
         ("progress   0.5 %  -", "progress   12 %     -"),
         ("used 3,982.05 MHz", "used 12.5 MHz"),
         ("request 46caf87b747b43b1a0e61f41098e640b", "request b732d391d2c548799ec98ce47e22115e"),
