@@ -13,7 +13,7 @@ import pytest
 
 from daemons.portal.process_pool import TooBusy
 from daemons.portal.what_if.comparison import of_replay, of_simulation
-from daemons.portal.what_if.runs import RunRequest, Runs, RunState, WhatIfKind
+from daemons.portal.what_if.runs import STOPPED, RunRequest, Runs, RunState, WhatIfKind
 from daemons.store import SqlStore
 from shared.base.clock import ManualClock
 from tests.portal.scene import Scene, scene
@@ -116,7 +116,19 @@ def test_one_runs_at_a_time_and_the_others_wait(tmp_path: Path) -> None:
     assert sorted(states) == [RunState.QUEUED, RunState.QUEUED, RunState.RUNNING]
     assert cancelled == [True, True]
     assert after == (RunState.CANCELLED, RunState.CANCELLED)
-    assert ended(found, ids[2]) is not RunState.DONE
+    assert ended(found, ids[2]) is RunState.FAILED
+
+
+def test_one_that_waits_ends_with_the_portal(tmp_path: Path) -> None:
+    found = runs(tmp_path, SLEEPS)
+    ids = [found.start(REQUEST).id for _ in range(2)]
+    found.close()
+
+    waited = found.find(ids[1])
+    assert waited is not None and (waited.state, waited.detail) == (RunState.FAILED, STOPPED)
+    assert ended(found, ids[0]) is RunState.FAILED
+    again = runs(tmp_path, SAYS)
+    assert again.find(ids[1]) == waited
 
 
 def test_one_that_takes_too_long_or_fails_says_why(tmp_path: Path) -> None:

@@ -33,6 +33,7 @@ LAST_LINES = 8
 PASSED_ON = ("PATH", "LANG", "LC_ALL", "HOME", "TZ", "LD_LIBRARY_PATH")
 ONE_THREAD = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
 ABOUT, RESULT = "run.json", "result.json"
+STOPPED = "the portal stopped before the run ended"
 PARTS = {
     "reading": "reading the history",
     "baseline": "simulating the span without the change",
@@ -200,11 +201,13 @@ class Runs:
             return True
 
     def close(self) -> None:
-        """End all that run."""
+        """End all that run or wait."""
         with self._lock:
             self._closed = True
+            for run in [run for run in self._runs.values() if run.state is RunState.QUEUED]:
+                self._put(replace(run, state=RunState.FAILED, ended_s=self._clock.now_s(), detail=STOPPED))
             for id in list(self._processes):
-                self._kill(id, "the portal stopped")
+                self._kill(id, STOPPED)
 
     # --- files ------------------------------------------------------------------------------------------------------
 
@@ -217,7 +220,7 @@ class Runs:
                 continue
             self._runs[run.id] = run
             if run.is_open:
-                self._put(replace(run, state=RunState.FAILED, detail="the portal stopped before the run ended"))
+                self._put(replace(run, state=RunState.FAILED, detail=STOPPED))
         self._drop_old()
 
     def _put(self, run: Run) -> None:
@@ -284,7 +287,7 @@ class Runs:
             with self._lock:
                 work.process = process
                 if work.given_up or self._closed:
-                    self._kill(id, work.given_up or "the portal stopped")
+                    self._kill(id, work.given_up or STOPPED)
             limit = threading.Timer(self.limit_s, self._out_of_time, (id,))
             limit.daemon = True
             limit.start()
