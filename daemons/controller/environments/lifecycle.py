@@ -243,7 +243,7 @@ def _doing(node: NodeEntry, entry: EnvironmentEntry) -> str:
     if node.service is NodeService.FAILED or (node.condition is NodeCondition.OFF and not node.asleep):
         return "it has failed" if node.service is NodeService.FAILED else "it is off"
     if node.condition is NodeCondition.UNKNOWN and not node.asleep:
-        return "it is silent"
+        return "it is unreachable"
     return node.service.value if node.asleep else node.handover.value
 
 

@@ -355,7 +355,7 @@ class NodeLifecycle:
             return False
         if can_wake(node, self.power):
             return self._wake(node, now_s)
-        return self._go(node, NodeService.IN_SERVICE, now_s, "it is silent")
+        return self._go(node, NodeService.IN_SERVICE, now_s, "it is unreachable")
 
     def _going_to_sleep(self, node: NodeEntry, now_s: float) -> bool:
         """Silence is what was asked for. What may still begin to sleep does not come into service."""

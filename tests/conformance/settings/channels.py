@@ -20,7 +20,7 @@ from tests.conformance.settings.daemons import certificates, filled
 from tests.conformance.settings.row import Given, Row, shown_by
 from tests.support.notify_servers import mail_server, web_server
 
-MESSAGE = Notify("ops", "a", "trimtab", (Notice("a.0", 0.0, "node-failed", "n1", "it is silent"),))
+MESSAGE = Notify("ops", "a", "trimtab", (Notice("a.0", 0.0, "node-failed", "n1", "it is unreachable"),))
 Make = Callable[[str, Mapping[str, Any]], NotifyChannel]
 
 

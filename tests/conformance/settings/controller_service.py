@@ -184,7 +184,7 @@ def channel(given: Given) -> object:
     """A message goes over the channel `ops`, whose program writes it down."""
     text = given.text.replace("/FOLDER", str(given.folder))
     config = Given(text, given.folder).read(ControllerConfig)
-    notices = (Notice("a.0", 0.0, "node-down", "n1", "it is silent"),)
+    notices = (Notice("a.0", 0.0, "node-down", "n1", "it is unreachable"),)
     for made_channel in make_channels(config.notify).values():
         made_channel.send(Notify("ops", "a", config.notify.cluster, notices))
     return sorted((path.name, path.read_text()) for path in given.folder.iterdir())

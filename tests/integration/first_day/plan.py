@@ -107,7 +107,7 @@ EDITS: Mapping[str, Swaps] = {
     "controller.toml": {
         "BROKER": FIRST_HOST,
         "#[bus.tls]": "[bus.tls]",
-        '#ca_file = "/etc/trimtab/ca.pem"': 'ca_file = "/etc/trimtab/broker-ca.pem"',
+        '#ca_file = "/etc/trimtab/broker-ca.pem"': 'ca_file = "/etc/trimtab/broker-ca.pem"',
     },
     "render.xml": {'type="kvm"': 'type="qemu"', "Skylake-Server-IBRS": "qemu64"},
 }

@@ -319,7 +319,7 @@ def test_an_environment_waits_for_a_silent_node_and_says_so() -> None:
     made.wait(30.0, ["n2", "n3", "n4"])
     made.deactivate()
     made.wait(30.0, ["n2", "n3", "n4"])
-    assert made.entry().detail == "waits for workloads j; nodes n1 (it is silent)"
+    assert made.entry().detail == "waits for workloads j; nodes n1 (it is unreachable)"
     made.ask(ConfirmOff("off", "n1"))
     made.wait(30.0, ["n2", "n3", "n4"])
     assert made.entry().detail == "waits for nodes n1 (it is off)"  # what it left there is there still
