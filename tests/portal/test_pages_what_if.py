@@ -125,7 +125,8 @@ def test_one_that_waits_ends_with_the_portal(tmp_path: Path) -> None:
     found.close()
 
     waited = found.find(ids[1])
-    assert waited is not None and (waited.state, waited.detail) == (RunState.FAILED, STOPPED)
+    assert waited is not None
+    assert (waited.state, waited.detail) == (RunState.FAILED, STOPPED)
     assert ended(found, ids[0]) is RunState.FAILED
     again = runs(tmp_path, SAYS)
     assert again.find(ids[1]) == waited
