@@ -15,6 +15,8 @@ REASONS: tuple[Code, ...] = codes(
         "More capacity, or an earlier goal of its own.",
     ),
     ("drain", "Its node is being evacuated.", "The node takes VMs again.", "trimtab nodes undrain NODE"),
+    ("rule", "A required rule does not hold where it is."),
+    ("preference", "Its preferred rules hold where it goes, and nothing is lost by that."),
     ("keep", "Nothing better was found."),
     (
         "no-memory",
@@ -93,7 +95,7 @@ REASONS: tuple[Code, ...] = codes(
     ("cool-down", "It was migrated a short while ago.", "Some time passes."),
     (
         "constraint",
-        "Its affinity rules, or disabled migration, leave no node.",
+        "A rule that is named beside it excludes the nodes with capacity.",
         "One of its nodes has capacity, or it has other rules.",
     ),
     ("contradiction", "Its rules cannot all hold.", "It is submitted with other rules."),
@@ -134,12 +136,13 @@ REASONS: tuple[Code, ...] = codes(
         "The pause ends, or an operator resumes reconciliation.",
         "trimtab vms reconcile VM",
     ),
+    ("automation", "Its own automation level is `advise`: decisions about it are recorded, not carried out."),
     ("adopted", "It was adopted, and is never suspended or stopped for others."),
     (
         "migration-fit",
-        "No node with capacity has what its live migration needs: CPU model, machine type, networks, storage pools.",
-        "Capacity on a node that has them.",
-        "trimtab nodes show NODE",
+        "No node with capacity has what its live migration needs, such as a CPU model, a network or hugepages.",
+        "Capacity on a node that has it.",
+        "trimtab vms show VM",
     ),
     (
         "rejected",

@@ -35,8 +35,9 @@ from shared.policy_api.snapshot import (
     WorkloadState,
     take_rows,
 )
-from shared.values.jobs import Constraint
+from shared.values.jobs import Constraint, ConstraintKind
 
+_RELATIONS = (ConstraintKind.TOGETHER, ConstraintKind.APART)
 _NOT_RUNNING = Reason(ReasonCode.ENVIRONMENT)
 
 
@@ -179,15 +180,22 @@ class _Cutter:
         return web, replace(flows, app=app)
 
     def _constraints(self, who: int) -> tuple[Constraint, ...]:
-        """Return the constraints of workloads inside. A group keeps the members that are inside or unknown. A single
-        remaining member of several has no constraint: the others cannot share a node with it."""
+        """Return the constraints of workloads inside. A relation keeps the workloads that are inside or unknown. One
+        that has only a single workload left of several is dropped: the others cannot share a node with it."""
         found = []
         for one in self._whole.constraints:
-            known = [self._holders.get(name) for name in one.members]
-            inside = tuple(name for name, its in zip(one.members, known, strict=True) if its is None or its == who)
-            if who in known and (len(one.members) == 1 or len(inside) > 1):
-                found.append(one if len(inside) == len(one.members) else replace(one, members=inside))
+            members, about = self._inside(one.members, who), self._inside(one.about, who)
+            if not any(self._holders.get(name) == who for name in (*members, *about)):
+                continue
+            several = len({*one.members, *one.about}) > 1 and one.kind in _RELATIONS
+            if not members or (several and len({*members, *about}) < 2) or (one.about and not about):
+                continue
+            same = len(members) == len(one.members) and len(about) == len(one.about)
+            found.append(one if same else replace(one, members=members, about=about))
         return tuple(found)
+
+    def _inside(self, names: Sequence[str], who: int) -> tuple[str, ...]:
+        return tuple(name for name in names if self._holders.get(name, who) == who)
 
 
 def _power(power: PowerColumns | None, rows: Ints, leaving: Bools) -> PowerColumns | None:

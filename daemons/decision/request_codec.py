@@ -43,11 +43,11 @@ from shared.policy_api.snapshot import (
     WorkloadColumns,
     WorkloadState,
 )
-from shared.values.jobs import Constraint, ConstraintKind
+from shared.values.jobs import WEIGHT_MAX, Constraint, ConstraintKind
 from shared.values.operation_costs import OperationCosts
 from shared.values.web_app import ModelForm
 
-SCHEMA = 10  # goes up with every change of what a snapshot or a request consists of
+SCHEMA = 11  # goes up with every change of what a snapshot or a request consists of
 SCHEMAS = tuple(range(1, SCHEMA + 1))  # that can be read
 BYTES_MAX = 64 << 20  # of the JSON in a file
 NUMBER_MAX = 1e60  # of a finite number, so that products of several are finite too
@@ -85,6 +85,8 @@ _FORMER_NAMES: Mapping[int, Mapping[type, Mapping[str, str]]] = {
 _LATER_OF_WINDOWS = {8: ("phase_rates", "phase_goes", "begun_s", "unavoidable")}  # what they lack has its default
 _COSTS = ("start_s", "suspend_s_per_mib", "resume_s_per_mib", "migrate_s_per_mib")
 _LEARNT_COSTS = {each.name for each in fields(OperationCosts)} - {*_COSTS}  # left out where they are 0
+_CONSTRAINT = ("kind", "members", "nodes", "scope", "labels", "weight", "about")
+_CONSTRAINT_LATER = {11: ("scope", "labels", "weight", "about")}  # by the schema that brought them
 _NUMBERS = ("now_s", "cycle_s", "reporting_frac", "oldest_report_s", "vm_overhead_mib")
 
 
@@ -109,7 +111,7 @@ def to_bytes(request: DecideRequest) -> bytes:
             **{name: getattr(snapshot, name) for name in _NUMBERS},
             "at_cycle": snapshot.at_cycle,
             "costs": _costs_written(snapshot.costs),
-            "constraints": [[each.kind.value, each.members, each.nodes] for each in snapshot.constraints],
+            "constraints": [_constraint_written(each) for each in snapshot.constraints],
             **{name: _written(getattr(snapshot, name)) for name in _COLUMNS},
             "power": snapshot.power and _written(snapshot.power),
             "windows": [_written(window) for window in snapshot.windows],
@@ -143,6 +145,11 @@ def _packed(plain: Row) -> bytes:
     compress = zlib.compressobj(COMPRESSION_LEVEL, wbits=_GZIP)
     text = json.dumps(plain, separators=(",", ":")) + "\n"
     return compress.compress(text.encode("ascii")) + compress.flush()
+
+
+def _constraint_written(constraint: Constraint) -> list[Any]:
+    """Return the values in the order of `_CONSTRAINT`."""
+    return [getattr(constraint, name) for name in _CONSTRAINT]
 
 
 def _costs_written(costs: OperationCosts) -> Row:
@@ -344,7 +351,7 @@ class _Reader:
             **columns,
             at_cycle=self._typed("snapshot.at_cycle", plain["at_cycle"], bool, "true or false"),
             costs=OperationCosts(**costs),
-            constraints=self._constraints(plain["constraints"]),
+            constraints=self._constraints(plain["constraints"], schema),
             power=self._part("snapshot.power", plain.get("power"), PowerColumns),
             windows=self._windows(plain.get("windows", []), schema),
             prices=self._part("snapshot.prices", plain.get("prices"), PriceView),
@@ -437,14 +444,29 @@ class _Reader:
             self._fail(where, "has a larger number", f"numbers up to {NUMBER_MAX:g}")
         return values
 
-    def _constraints(self, plain: Any) -> tuple[Constraint, ...]:
+    def _constraints(self, plain: Any, schema: int) -> tuple[Constraint, ...]:
         where = "snapshot.constraints"
+        later = {name for since, names in _CONSTRAINT_LATER.items() if since > schema for name in names}
+        names = [name for name in _CONSTRAINT if name not in later]
         made = []
         for row in self._typed(where, plain, list, "a list"):
-            if not isinstance(row, list) or len(row) != 3 or row[0] not in [kind.value for kind in ConstraintKind]:
-                self._fail(where, f"has {str(row)[:60]}", "[kind, members, nodes]")
-            members, nodes = (self._texts(where, self._typed(where, part, list, "a list")) for part in row[1:])
-            made.append(Constraint(ConstraintKind(row[0]), members, nodes))
+            if (
+                not isinstance(row, list)
+                or len(row) != len(names)
+                or row[0] not in [each.value for each in ConstraintKind]
+            ):
+                self._fail(where, f"has {str(row)[:60]}", f"[{', '.join(names)}]")
+            values: dict[str, Any] = {"kind": ConstraintKind(row[0])}
+            for name, value in zip(names[1:], row[1:], strict=True):
+                if name == "weight":
+                    values[name] = self._typed(where, value, int, "a whole number")
+                elif name == "scope":
+                    values[name] = self._typed(where, value, str, "a string")
+                else:
+                    values[name] = self._texts(where, self._typed(where, value, list, "a list"))
+            if not 0 <= values.get("weight", 0) <= WEIGHT_MAX:
+                self._fail(where, f"has weight {values['weight']}", f"0 to {WEIGHT_MAX}")
+            made.append(Constraint(**values))
         return tuple(made)
 
     def _rows(self, snapshot: Snapshot) -> None:

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
 from daemons.manifests import agreement_xml, assurance_tables, setup_tables
-from daemons.manifests.job import Group, JobName, Speed, Unlike
+from daemons.manifests.job import JobName, Speed
+from daemons.manifests.rules import Group, Unlike
 from daemons.manifests.type_rules import WORKLOAD, OfItsSide, RegisteredType, TermsFit, found_type, scheduling_of
 from shared.base.errors import InvalidInput, InvalidValue, Problem
 from shared.config import toml

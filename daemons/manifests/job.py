@@ -9,10 +9,12 @@ from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
+from daemons.manifests import rules as rulesfile
+from daemons.manifests.rules import Group, Label, RulesTable
 from shared.base.errors import InvalidInput, Problem
 from shared.config import toml
 from shared.config.records import AtLeast, Form, Range
-from shared.values.jobs import ARGUMENT_LENGTH_MAX, ARGUMENTS_MAX, INSTANCES_MAX, STAGES_MAX, Job, Rules, Stage
+from shared.values.jobs import ARGUMENT_LENGTH_MAX, ARGUMENTS_MAX, INSTANCES_MAX, STAGES_MAX, Job, Stage
 from shared.values.load_vector import CPU, IO, NET, SUM_ERROR_MAX, Loading
 
 NUMBER_MAX = 1e15
@@ -20,8 +22,6 @@ SECONDS_MAX = 1e10
 WHEN_WORDS = "a time with its offset from UTC, like 2030-01-31T12:00:00Z"
 
 JobName = Annotated[str, Form(r"[A-Za-z0-9_-]{1,128}", "1 to 128 ASCII letters, digits, '-' or '_'")]
-Group = Annotated[str, Form(r"[A-Za-z0-9_-]{0,128}", "at most 128 ASCII letters, digits, '-' or '_'")]
-Label = Annotated[str, Form(r"\S{1,128}", "1 to 128 characters without spaces")]
 Amount = Annotated[float, Range(0, NUMBER_MAX)]
 Speed = Annotated[float, Range(0.001, NUMBER_MAX)]
 Seconds = Annotated[float, Range(0, SECONDS_MAX)]
@@ -69,22 +69,6 @@ class StartTable:
     """Time from the submission to the earliest start. Example: `60`."""
 
 
-@dataclass(frozen=True, slots=True)
-class RulesTable:
-    """Where instances may run. Only the placement policy `apc` applies these rules."""
-
-    node_affinity: tuple[JobName, ...] = ()
-    """Nodes on which instances may run. Empty: any node."""
-    node_anti_affinity: tuple[JobName, ...] = ()
-    """Nodes on which instances never run."""
-    affinity: Group = ""
-    """Name of a group whose workloads run on the same node. Empty: none."""
-    anti_affinity: Group = ""
-    """Name of a group whose workloads never share a node. Empty: none."""
-    no_migration: bool = False
-    """Never move an instance once it runs."""
-
-
 Part = Annotated[float, Range(0, 1)]
 
 
@@ -110,22 +94,6 @@ class SumsToOne:
         """Return the expected value; "" if the rule holds."""
         parts = [values.get(f"resource_profile.{name}") or 0.0 for name in (CPU, IO, NET)]
         return "" if sum(parts) <= 1.0 + SUM_ERROR_MAX else "parts that sum to 1 at most"
-
-
-@dataclass(frozen=True, slots=True)
-class Unlike:
-    """`key` and `other` share no name."""
-
-    key: str
-    other: str
-
-    def broken(self, values: Mapping[str, Any]) -> str:
-        """Return the expected value; "" if the rule holds."""
-        value, other = values.get(self.key), values.get(self.other)
-        if not value or not other:
-            return ""
-        both = value == other if isinstance(value, str) else {*value} & {*other}
-        return f"nothing that {self.other} has" if both else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,8 +226,8 @@ class JobFile:
         NoQueue(),
         AfterOthers(),
         SumsToOne(),
-        Unlike("rules.node_anti_affinity", "rules.node_affinity"),
-        Unlike("rules.anti_affinity", "rules.affinity"),
+        *rulesfile.RULES,
+        rulesfile.LABEL_RULE,
         *(AtLeast(f"stages[{index}].max_mhz", f"stages[{index}].min_mhz") for index in range(STAGES_MAX)),
     )
 
@@ -321,7 +289,6 @@ def job_of(file: JobFile, now_s: float, where: str, name: str = "", environment:
         problems.append(Problem(f"{where}: queue", f"is {file.queue!r}", f"nothing for environment {environment!r}"))
     if problems:
         raise InvalidInput(*problems)
-    rules = file.rules
     return Job(
         name or file.name,
         stages,
@@ -336,9 +303,7 @@ def job_of(file: JobFile, now_s: float, where: str, name: str = "", environment:
         required_labels=file.required_labels,
         template=file.template,
         job_class=file.class_,
-        rules=Rules(
-            rules.node_affinity, rules.node_anti_affinity, rules.affinity, rules.anti_affinity, rules.no_migration
-        ),
+        rules=rulesfile.rules_of(file.rules),
         queue=file.queue,
         depends_on=file.depends_on,
         environment=environment or file.environment,
@@ -375,7 +340,6 @@ def understood(job: Job) -> dict[str, Any]:
     """Return a job as it was understood, for people and for JSON; times in seconds since the epoch. Values that depend
     on missing stages are None."""
     known = bool(job.stages)
-    rules = {"node_affinity": list(job.rules.node_affinity), "node_anti_affinity": list(job.rules.node_anti_affinity)}
     return {
         "name": job.name,
         "class": job.job_class,
@@ -399,7 +363,7 @@ def understood(job: Job) -> dict[str, Any]:
         "template": job.template,
         "arguments": list(job.arguments),
         "resource_profile": dict(job.resource_profile.parts),
-        "rules": asdict(job.rules) | rules,
+        "rules": rulesfile.understood(job.rules),
         "stages": [
             {
                 "work_mcycles": stage.work_mcycles,

@@ -9,7 +9,8 @@ from typing import Annotated, Any, ClassVar
 
 import numpy as np
 
-from daemons.manifests.job import Amount, Group, JobName, Mib, NoQueue, Speed
+from daemons.manifests.job import Amount, JobName, Mib, NoQueue, Speed
+from daemons.manifests.rules import Group
 from daemons.models.load import DrawnJobs, draw_jobs
 from shared.base.errors import InvalidInput, InvalidValue, Problem
 from shared.config import toml

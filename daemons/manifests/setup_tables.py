@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any
 
-from daemons.manifests.job import Group
+from daemons.manifests.rules import Group
 from shared.config.records import Form, Range
 from shared.values.agreement import Granularity
 from shared.values.host_setup import DUTIES_MAX, Image, Package, RemoteFile, Setup, SetupPolicy

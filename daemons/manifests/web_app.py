@@ -8,13 +8,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
+from daemons.manifests import rules as rulesfile
 from daemons.manifests import serving as servingfile
-from daemons.manifests.job import Argument, FewArguments, Group, JobName, Label, Mib, RulesTable, Seconds, Speed, Unlike
+from daemons.manifests.job import Argument, FewArguments, JobName, Mib, Seconds, Speed
+from daemons.manifests.rules import Group, Label, RulesTable
 from daemons.manifests.serving import ProbeIsWhole, ProbeTable, ServingTable
 from shared.base.errors import InvalidInput, Problem
 from shared.config import toml
 from shared.config.records import AtLeast, Form, Range
-from shared.values.jobs import INSTANCES_MAX, Rules
+from shared.values.jobs import INSTANCES_MAX
 from shared.values.web_app import FLOWS_MAX, Flow, ModelForm, WebApp
 
 GOALS = ("mean_s", "percentile_s", "throughput_per_s")
@@ -126,8 +128,8 @@ class WebFile:
         FewArguments(),
         ProbeIsWhole(),
         AtLeast("max_instances", "min_instances"),
-        Unlike("rules.node_anti_affinity", "rules.node_affinity"),
-        Unlike("rules.anti_affinity", "rules.affinity"),
+        *rulesfile.RULES,
+        rulesfile.LABEL_RULE,
         *(rule(index) for index in range(FLOWS_MAX) for rule in (OneGoal, FittedModel)),
     )
 
@@ -179,7 +181,6 @@ def checked(file: WebFile, where: str, name: str = "", environment: str = "") ->
 
 def web_of(file: WebFile, name: str = "", environment: str = "") -> WebApp:
     """Return the web application that a file describes."""
-    rules = file.rules
     return WebApp(
         name or file.name,
         tuple(_flow(table) for table in file.flows),
@@ -192,9 +193,7 @@ def web_of(file: WebFile, name: str = "", environment: str = "") -> WebApp:
         required_labels=file.required_labels,
         template=file.template,
         metrics_url=file.metrics_url,
-        rules=Rules(
-            rules.node_affinity, rules.node_anti_affinity, rules.affinity, rules.anti_affinity, rules.no_migration
-        ),
+        rules=rulesfile.rules_of(file.rules),
         environment=environment or file.environment,
         arguments=file.arguments,
         serving=servingfile.serving_of(file.serving),
@@ -219,7 +218,6 @@ def _flow(table: FlowTable) -> Flow:
 
 def understood(app: WebApp) -> dict[str, Any]:
     """Return a web application as it was understood, for people and for JSON."""
-    rules = app.rules
     return {
         "name": app.name,
         "min_instances": app.min_instances,
@@ -235,13 +233,7 @@ def understood(app: WebApp) -> dict[str, Any]:
         "environment": app.environment,
         "serving": servingfile.understood(app.serving),
         "probe": servingfile.understood(app.probe),
-        "rules": {
-            "node_affinity": list(rules.node_affinity),
-            "node_anti_affinity": list(rules.node_anti_affinity),
-            "affinity": rules.affinity,
-            "anti_affinity": rules.anti_affinity,
-            "no_migration": rules.no_migration,
-        },
+        "rules": rulesfile.understood(app.rules),
         "flows": [
             {
                 "name": flow.name,

@@ -33,6 +33,8 @@ class ReasonCode(StrEnum):
     EARLIER_GOAL = "earlier-goal"  # its goal comes first
     LATER_GOAL = "later-goal"  # gives way to an earlier goal
     DRAIN = "drain"  # its node is being emptied
+    RULE = "rule"  # a required rule does not hold where it is
+    PREFERENCE = "preference"  # preferred rules hold where it goes
     KEEP = "keep"  # nothing better
     NO_MEMORY = "no-memory"  # no eligible node has the memory free
     NO_CPU = "no-cpu"  # no eligible node has the CPU free
@@ -54,7 +56,7 @@ class ReasonCode(StrEnum):
     GUARD = "guard"  # it would displace a job that is no less urgent
     MIGRATION_LIMIT = "migration-limit"  # as many changes as a cycle may make
     COOL_DOWN = "cool-down"  # moved a short while ago
-    CONSTRAINT = "constraint"  # pin, forbid, keep, together or apart leaves no node
+    CONSTRAINT = "constraint"  # a required rule leaves no node: its numbers name it
     CONTRADICTION = "contradiction"  # its constraints cannot all hold
     NO_DEMAND = "no-demand"  # more instances would not raise its utility
     DUPLICATE = "duplicate"  # its name is taken by another workload
@@ -73,6 +75,7 @@ class ReasonCode(StrEnum):
     UNHEALTHY = "unhealthy"  # its node's agent finds that it does not serve
     ADJUSTMENT = "adjustment"  # mean CPU use of a web application's instances asks for more, or fewer
     RECONCILIATION_PAUSED = "reconciliation-paused"  # somebody else has done something to a VM of it
+    AUTOMATION = "automation"  # its own automation level only advises
     ADOPTED = "adopted"  # it was adopted: never suspended or stopped for others
     MIGRATION_FIT = "migration-fit"  # no node has what a live migration of it needs
     REJECTED = "rejected"  # an operator has rejected it of late

@@ -52,46 +52,167 @@ def workload_of(vm: str) -> tuple[str, int]:
 class ConstraintKind(StrEnum):
     """What a constraint demands of its members."""
 
-    PIN = "pin"  # only on `nodes`
-    FORBID = "forbid"  # never on `nodes`
-    TOGETHER = "together"  # all that run on one node
-    APART = "apart"  # no two on one node
+    PIN = "pin"  # only on `nodes`, or nodes with `labels`
+    FORBID = "forbid"  # never on `nodes`, or nodes with `labels`
+    TOGETHER = "together"  # all that run in one domain: on one node, in one rack, ...
+    APART = "apart"  # no two in one domain
     KEEP = "keep"  # never moved to another node once placed
 
 
 @dataclass(frozen=True, slots=True)
 class Constraint:
-    """A demand on where workloads run. `members` are names of jobs and web applications; for one member APART and
-    TOGETHER are about its own instances."""
+    """A demand on where workloads run, or a preference if it has a `weight`.
+
+    members: names of jobs, VMs and web applications. nodes: of PIN and FORBID. labels: of PIN and FORBID; a node that
+    has all of them (PIN) or one of them (FORBID) counts as one of `nodes`. scope: of TOGETHER and APART; "" for the
+    node, else the key of a label (`rack` for `rack=r1`), whose values are then shared or kept apart: a node without
+    that label is a domain of its own. about: of TOGETHER and APART; the workloads that members are kept together with,
+    or apart from (empty: one another). For one member without `about`, APART and TOGETHER are about its own instances.
+    weight: 0: required; 1 to 100: preferred, the members' own loss where it does not hold.
+    """
 
     kind: ConstraintKind
     members: tuple[str, ...]
     nodes: tuple[str, ...] = ()
+    scope: str = ""
+    labels: tuple[str, ...] = ()
+    weight: int = 0
+    about: tuple[str, ...] = ()
+
+
+NODE_SCOPE = "node"
+WEIGHT_MAX = 100
+PREFERENCES_MAX = 32
+RULE_NAMES_MAX = 100
+
+
+class PreferenceKind(StrEnum):
+    """What a preference is about."""
+
+    NODE_AFFINITY = "node-affinity"
+    NODE_ANTI_AFFINITY = "node-anti-affinity"
+    LABEL_AFFINITY = "label-affinity"
+    LABEL_ANTI_AFFINITY = "label-anti-affinity"
+    AFFINITY = "affinity"
+    ANTI_AFFINITY = "anti-affinity"
+
+
+_WITH_SCOPE = frozenset({PreferenceKind.AFFINITY, PreferenceKind.ANTI_AFFINITY})
+_OPPOSITE = {
+    PreferenceKind.NODE_AFFINITY: PreferenceKind.NODE_ANTI_AFFINITY,
+    PreferenceKind.LABEL_AFFINITY: PreferenceKind.LABEL_ANTI_AFFINITY,
+    PreferenceKind.AFFINITY: PreferenceKind.ANTI_AFFINITY,
+}
+
+
+def check_scope(field_name: str, scope: str) -> None:
+    """Raise `InvalidValue` unless this is "node" or the key of a label: no space and no "=" in it."""
+    check_label(field_name, scope)
+    if not scope or "=" in scope or " " in scope:
+        raise InvalidValue(field_name, scope, '"node", or the key of a label such as "rack"')
+
+
+@dataclass(frozen=True, slots=True)
+class Preference:
+    """Where a workload would rather run. target: the name of a node, a label, or the name of a workload or group, as
+    the kind says. scope: as of `Rules`, for AFFINITY and ANTI_AFFINITY. weight: 1 to 100, against other preferences of
+    the same workload."""
+
+    kind: PreferenceKind
+    target: str
+    scope: str = NODE_SCOPE
+    weight: int = 10
+
+    def __post_init__(self) -> None:
+        check_label("preferred.target", self.target)
+        if not self.target:
+            raise InvalidValue("preferred.target", self.target, "the name of a node, label, workload or group")
+        check_scope("preferred.scope", self.scope)
+        if self.scope != NODE_SCOPE and self.kind not in _WITH_SCOPE:
+            raise InvalidValue("preferred.scope", self.scope, f"none beside {self.kind}: only affinity has a scope")
+        whole("preferred.weight", self.weight, 1, WEIGHT_MAX)
 
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """Where a workload may run. `node_affinity`: only on these nodes (empty: any). `node_anti_affinity`: never on
-    these. `affinity`, `anti_affinity`: names of groups whose workloads share a node, or never do ("": none).
-    `no_migration`: not moved once it runs."""
+    """Where a workload may run, and where it would rather run.
+
+    node_affinity: only on these nodes (empty: any). node_anti_affinity: never on these. affinity, anti_affinity: names
+    of groups whose workloads share a node, or never do ("": none). no_migration: not moved once it runs.
+    label_anti_affinity: labels that its nodes must not have. affinity_scope, anti_affinity_scope: what is shared:
+    "node", or the key of a label such as "rack" or "zone"; a node without the label is a domain of its own.
+    vm_affinity, vm_anti_affinity: names of workloads that it shares a node with, or never does; in the same scopes.
+    preferred: rules that are kept where it costs nothing. Raises `InvalidValue` for rules that cannot all hold on any
+    cluster.
+    """
 
     node_affinity: tuple[str, ...] = ()
     node_anti_affinity: tuple[str, ...] = ()
     affinity: str = ""
     anti_affinity: str = ""
     no_migration: bool = False
+    label_anti_affinity: tuple[str, ...] = ()
+    affinity_scope: str = NODE_SCOPE
+    anti_affinity_scope: str = NODE_SCOPE
+    vm_affinity: tuple[str, ...] = ()
+    vm_anti_affinity: tuple[str, ...] = ()
+    preferred: tuple[Preference, ...] = ()
 
     def __post_init__(self) -> None:
-        for key, texts in (("node_affinity", self.node_affinity), ("node_anti_affinity", self.node_anti_affinity)):
-            for text in texts:
+        for key in ("node_affinity", "node_anti_affinity", "label_anti_affinity", "vm_affinity", "vm_anti_affinity"):
+            for text in getattr(self, key):
                 check_label(key, text)
+        for key in ("label_anti_affinity", "vm_affinity", "vm_anti_affinity"):
+            whole(key, len(getattr(self, key)), 0, RULE_NAMES_MAX)
         for key in ("affinity", "anti_affinity"):
             check_label(key, getattr(self, key))
+        for key in ("affinity_scope", "anti_affinity_scope"):
+            check_scope(key, getattr(self, key))
+        whole("preferred", len(self.preferred), 0, PREFERENCES_MAX)
+        self._check_required()
+        self._check_preferred()
+
+    @property
+    def divisible(self) -> bool:
+        """Whether workloads may share a domain of `affinity_scope` and yet none of `anti_affinity_scope`."""
+        return self.affinity_scope not in (NODE_SCOPE, self.anti_affinity_scope)
+
+    def _check_required(self) -> None:
         both = sorted({*self.node_affinity} & {*self.node_anti_affinity})
         if both:
             raise InvalidValue("node_anti_affinity", both[0], "no node that `node_affinity` names too")
+        if self.divisible:
+            return
         if self.affinity and self.affinity == self.anti_affinity:
             raise InvalidValue("anti_affinity", self.anti_affinity, "another group than `affinity`")
+        named = sorted({*self.vm_affinity} & {*self.vm_anti_affinity})
+        if named:
+            raise InvalidValue("vm_anti_affinity", named[0], "no workload that `vm_affinity` names too")
+
+    def _check_preferred(self) -> None:
+        about = [(one.kind, one.target, one.scope) for one in self.preferred]
+        if len(set(about)) < len(about):
+            twice = next(one for one in about if about.count(one) > 1)
+            raise InvalidValue("preferred", f"{twice[0]} {twice[1]}", "each preference once")
+        for one in self.preferred:
+            opposite = _OPPOSITE.get(one.kind)
+            if opposite is not None and (opposite, one.target, one.scope) in about:
+                raise InvalidValue("preferred", f"{opposite} {one.target}", f"not both this and {one.kind} to it")
+            for kind, key, refused in (
+                (PreferenceKind.NODE_AFFINITY, "node_anti_affinity", self.node_anti_affinity),
+                (PreferenceKind.LABEL_AFFINITY, "label_anti_affinity", self.label_anti_affinity),
+            ):
+                if one.kind is kind and one.target in refused:
+                    raise InvalidValue("preferred", f"{kind} {one.target}", f"nothing that `{key}` rules out")
+
+
+def check_labels(required_labels: tuple[str, ...], rules: Rules) -> None:
+    """Raise `InvalidValue` for a label in a form that none has, or one that is both required and ruled out."""
+    for need in required_labels:
+        check_label("required_labels", need)
+    both = sorted({*required_labels} & {*rules.label_anti_affinity})
+    if both:
+        raise InvalidValue("rules.label_anti_affinity", both[0], "no label that `required_labels` names too")
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,8 +275,7 @@ class Job:
         check_name("name", workload_of(self.name)[0] if self.app else self.name)
         check_arguments(self.arguments)
         check_line("template", self.template)
-        for need in self.required_labels:
-            check_label("required_labels", need)
+        check_labels(self.required_labels, self.rules)
         if not self.stages and not self.job_class:
             raise InvalidValue("stages", 0, f"1 to {STAGES_MAX} stages, or the class of a job whose stages are known")
         if len(self.stages) > STAGES_MAX:

@@ -5,12 +5,12 @@ Units are in the names, as in `shared.values.jobs`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from shared.base.errors import InvalidValue
 from shared.values.health import PORT_MAX, Probe
-from shared.values.jobs import INSTANCES_MAX, Job, Rules, Stage, check_arguments, instance_name
+from shared.values.jobs import INSTANCES_MAX, Job, Rules, Stage, check_arguments, check_labels, instance_name
 from shared.values.scalars import check_name, not_negative, positive, whole
 from shared.values.texts import Prose, check_label, check_line
 
@@ -69,6 +69,13 @@ class Flow:
             positive("c_mhz_s", self.c_mhz_s)
         if self.load_mhz is not None:
             not_negative("load_mhz", self.load_mhz)
+
+
+def with_goal(flow: Flow, goal: float) -> Flow:
+    """Return the flow with another goal of the same kind: seconds, or requests a second. Raises `InvalidValue` unless
+    it is above 0."""
+    key = next(key for key in ("mean_s", "percentile_s", "throughput_per_s") if getattr(flow, key) is not None)
+    return replace(flow, **{key: goal})  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,8 +178,7 @@ class WebApp:
         check_name("name", self.name)
         check_arguments(self.arguments)
         check_line("template", self.template)
-        for need in self.required_labels:
-            check_label("required_labels", need)
+        check_labels(self.required_labels, self.rules)
         whole("flows", len(self.flows), 0, FLOWS_MAX)
         if len({flow.name for flow in self.flows}) < len(self.flows):
             raise InvalidValue("flows", [flow.name for flow in self.flows], "names that differ")

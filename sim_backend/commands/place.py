@@ -15,7 +15,7 @@ from rich.text import Text
 from daemons.capacity.place.file import PlaceFile, read, replica_name
 from daemons.capacity.place.snapshot import snapshot_of
 from daemons.cli.numbers import Number, Whole
-from daemons.cli.output import REFUSED, emit, output_option, say
+from daemons.cli.output import REFUSED, emit, output_option
 from daemons.cli.tables import Fitted, stacked
 from daemons.controller.views.decisions import slowed_view
 from daemons.models.outlook import Target, after, outlook_of, slowed_by, unchanged
@@ -58,8 +58,6 @@ def place(
     params = _params(policy, {"heads": heads, "tolerance": tolerance, "guard": guard}, given, file)
     params |= {} if sharing is None else {"sharing": sharing}
     chosen.check_params(params)
-    if given.constraints and policy != TUNABLE:
-        say(f"note: policy {policy} may ignore rules; {TUNABLE} does not")
     snapshot = snapshot_of(given)
     clock = SystemClock()
     begun_s = clock.monotonic_s()

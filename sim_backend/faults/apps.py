@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from random import Random
 
-from shared.values.jobs import Job, Rules
+from shared.values.jobs import Job, Preference, PreferenceKind, Rules
 from shared.values.nodes import Node
 from shared.values.web_app import Flow, ModelForm, WebApp
 from sim_backend.faults.health import Illness, draw_illnesses, draw_probe
@@ -16,7 +16,6 @@ from sim_backend.world.demand import steps
 from sim_backend.world.web_site import TrueFlow, TrueWeb
 
 FIRST_S, LAST_S = 1_500.0, 4_000.0  # between them applications are changed and removed
-RULELESS = frozenset({"first-fit", "edf"})  # policies that know nothing of rules
 _FORMS = (ModelForm.PROCESSOR_SHARING, ModelForm.MULTI_SERVER)
 
 
@@ -41,13 +40,11 @@ class FaultApp:
         return TrueWeb((TrueFlow(name, steps(self.rates), self.work_mcycles, t_min_s),), seed=self.seed)
 
 
-def draw_apps(seed: int, nodes: Sequence[Node], policy: str) -> tuple[FaultApp, ...]:
-    """Draw one or two applications, the first of which is never removed. They have rules only for a policy that
-    supports them."""
+def draw_apps(seed: int, nodes: Sequence[Node]) -> tuple[FaultApp, ...]:
+    """Draw one or two applications, the first of which is never removed."""
     rng = Random(f"apps:{seed}")
-    ruled = policy not in RULELESS
-    lasting = replace(_app(0, nodes, ruled, rng), removed_s=math.inf)
-    drawn = (lasting, _app(1, nodes, ruled, rng)) if rng.random() < 0.6 else (lasting,)
+    lasting = replace(_app(0, nodes, rng), removed_s=math.inf)
+    drawn = (lasting, _app(1, nodes, rng)) if rng.random() < 0.6 else (lasting,)
     return tuple(watched(seed, one) for one in drawn)
 
 
@@ -63,7 +60,7 @@ def watched(seed: int, drawn: FaultApp) -> FaultApp:
     )
 
 
-def _app(index: int, nodes: Sequence[Node], ruled: bool, rng: Random) -> FaultApp:
+def _app(index: int, nodes: Sequence[Node], rng: Random) -> FaultApp:
     work = rng.uniform(15.0, 60.0)
     flow = Flow(
         "browse",
@@ -81,7 +78,7 @@ def _app(index: int, nodes: Sequence[Node], ruled: bool, rng: Random) -> FaultAp
         max_instances=rng.choice((2, 3, 4)),
         vcpus=2,
         metrics_url="http://balancer.test/metrics" if rng.random() < 0.3 else "",
-        rules=_app_rules(nodes, rng) if ruled else Rules(),
+        rules=_app_rules(nodes, rng),
     )
     rates = tuple((600.0 * turn, rng.uniform(0.0, 800.0) / work) for turn in range(20))
     changed = replace(app, max_instances=rng.choice((2, 4)), memory_mib=rng.choice((200, 400)))
@@ -109,13 +106,33 @@ def _app_rules(nodes: Sequence[Node], rng: Random) -> Rules:
     return Rules(anti_affinity="front") if how < 0.7 else Rules()
 
 
-def with_rules(seed: int, jobs: Sequence[Job], nodes: Sequence[Node], policy: str) -> tuple[Job, ...]:
-    """Return the jobs, some of them with rules if the policy supports rules. Each could run beside the applications:
-    only jobs without required labels get rules, and only jobs of one instance get groups and `no_migration`."""
-    if policy in RULELESS:
-        return tuple(jobs)
-    rng = Random(f"rules:{seed}")
-    return tuple(replace(job, rules=_job_rules(job, nodes, rng)) for job in jobs)
+def with_rules(seed: int, jobs: Sequence[Job], nodes: Sequence[Node]) -> tuple[Job, ...]:
+    """Return the jobs, some of them with rules. Each could run beside the applications: only jobs without required
+    labels get rules, and only jobs of one instance get groups and `no_migration`."""
+    rng, scoped = Random(f"rules:{seed}"), Random(f"scopes:{seed}")
+    ruled = [replace(job, rules=_job_rules(job, nodes, rng)) for job in jobs]
+    names = [job.name for job in jobs]
+    return tuple(replace(job, rules=_scoped(job, names, scoped)) for job in ruled)
+
+
+def _scoped(job: Job, names: Sequence[str], rng: Random) -> Rules:
+    """Return a job's rules, some of them about racks, labels and single workloads, and some preferred. There are three
+    racks, and three nodes outside any of them."""
+    how, other, weight, prefers = rng.random(), rng.choice(names), rng.randint(1, 100), rng.random() < 0.3
+    rules = job.rules
+    if job.required_labels:
+        return rules
+    if rules.anti_affinity == "quiet" and how < 0.6:
+        rules = replace(rules, anti_affinity_scope="rack")
+    if rules == Rules() and how < 0.15:
+        rules = Rules(label_anti_affinity=("rack=r1",))
+    elif rules == Rules() and how < 0.3 and job.instances == 1 and other != job.name:
+        rules = Rules(vm_anti_affinity=(other,), anti_affinity_scope="rack" if how < 0.22 else "node")
+    if prefers:
+        fast = Preference(PreferenceKind.LABEL_AFFINITY, "ssd", weight=weight)
+        away = Preference(PreferenceKind.ANTI_AFFINITY, "web0", "rack" if how < 0.5 else "node", 101 - weight)
+        rules = replace(rules, preferred=(fast, away))
+    return rules
 
 
 def _job_rules(job: Job, nodes: Sequence[Node], rng: Random) -> Rules:

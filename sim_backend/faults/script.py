@@ -138,13 +138,10 @@ POLICIES = ("first-fit", "edf", "apc")
 
 def write_script(seed: int, nodes: int = NODES_MIN, policy: str | None = None) -> FaultScript:
     """Return the script of a seed for at least `NODES_MIN` nodes. With a `policy` of None, seeds rotate through
-    `POLICIES`.
-
-    The policy affects only the placement rules, which some policies do not support.
-    """
+    `POLICIES`; everything else is the same for every policy."""
     rng = Random(seed)
     chosen = policy or POLICIES[seed % len(POLICIES)]
-    cluster = tuple(_node(f"n{index}", rng) for index in range(max(nodes, NODES_MIN)))
+    cluster = tuple(_node(index, rng) for index in range(max(nodes, NODES_MIN)))
     jobs = tuple(_job(index, rng) for index in range(JOBS))
     drains = tuple(_drain(turn, cluster, rng) for turn in range(DRAINS))
     kinds = _kinds(seed, rng)
@@ -159,8 +156,8 @@ def write_script(seed: int, nodes: int = NODES_MIN, policy: str | None = None) -
         seed=seed,
         nodes=cluster,
         speed_factors={node.name: rng.choice((1.0, 1.0, 0.8, 1.1)) for node in cluster},
-        jobs=with_rules(seed, jobs, cluster, chosen),
-        apps=draw_apps(seed, cluster, chosen),
+        jobs=with_rules(seed, jobs, cluster),
+        apps=draw_apps(seed, cluster),
         work_factors={job.name: rng.uniform(0.8, 1.3) for job in jobs},
         costs=rng.choice(_COSTS),
         policy=chosen,
@@ -258,9 +255,11 @@ _COSTS = (
 )
 
 
-def _node(name: str, rng: Random) -> Node:
-    labels = ("ssd",) if rng.random() < 0.6 or name == "n0" else ()
-    return Node(name, CORES, CORE_MHZ, memory_mib=NODE_MIB, reserve_mib=NODE_RESERVE_MIB, labels=labels)
+def _node(index: int, rng: Random) -> Node:
+    """Draw a node; two make a rack."""
+    fast = ("ssd",) if rng.random() < 0.6 or index == 0 else ()
+    labels = (*fast, f"rack=r{index // 2}")
+    return Node(f"n{index}", CORES, CORE_MHZ, memory_mib=NODE_MIB, reserve_mib=NODE_RESERVE_MIB, labels=labels)
 
 
 def _drain(turn: int, nodes: Sequence[Node], rng: Random) -> Drain:

@@ -8,8 +8,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from shared.policy_api.snapshot import Snapshot, WorkloadState
+from shared.values.jobs import ConstraintKind
 from sim_backend.conformance.clusters import NodeRow, WorkRow, rows_of
 from sim_backend.conformance.verifier import sound_profile
+from tests.simulation.constraint_judge import Instance, holds, penalty, running
 
 ENOUGH = 1 - 1e-9
 Places = tuple[tuple[int, float], ...]
@@ -17,8 +19,10 @@ Places = tuple[tuple[int, float], ...]
 
 @dataclass
 class Naive:
-    """The cluster while a decision is being made; `changes` as (workload, kind, places), `refused` the names."""
+    """The cluster while a decision is being made; `changes` as (workload, kind, places), `refused` the names, `placed`
+    the nodes of what runs, by row."""
 
+    seen: Snapshot
     nodes: list[NodeRow]
     work: list[WorkRow]
     free: list[tuple[float, float]]  # MiB, MHz
@@ -26,13 +30,38 @@ class Naive:
     overhead_mib: float
     changes: list[tuple[str, str, Places]] = field(default_factory=list)
     refused: set[str] = field(default_factory=set)
+    placed: dict[int, tuple[int, ...]] = field(default_factory=dict)
 
     @classmethod
     def of(cls, seen: Snapshot) -> Naive:
         """The state before any change."""
         nodes, work = rows_of(seen)
         free = zip(seen.nodes.free_memory_mib.tolist(), seen.nodes.free_cpu_mhz.tolist(), strict=True)
-        return cls(nodes, work, list(free), seen.now_s, seen.vm_overhead_mib)
+        return cls(seen, nodes, work, list(free), seen.now_s, seen.vm_overhead_mib, placed=running(seen))
+
+    def row(self, job: WorkRow) -> int:
+        """The row of a job."""
+        return self.seen.workloads.names.index(job.name)
+
+    def kept(self, job: WorkRow) -> bool:
+        """Whether the job must not be moved."""
+        keeps = [each for each in self.seen.constraints if each.kind is ConstraintKind.KEEP]
+        return any(job.name in each.members for each in keeps)
+
+    def allowed(self, job: WorkRow, node: int, own: list[int]) -> bool:
+        """Whether every required rule holds for one more instance on the node; `own`: nodes of the job's others."""
+        row = self.row(job)
+        one, then = Instance(job.name, row, len(own), node), {**self.placed, row: (*own, node)}
+        return all(holds(self.seen, each, one, then) for each in self.seen.constraints if not each.weight)
+
+    def losses(self, job: WorkRow) -> list[int]:
+        """The weights that one instance breaks on each node."""
+        row = self.row(job)
+        others = {other: nodes for other, nodes in self.placed.items() if other != row}
+        if not any(each.weight for each in self.seen.constraints):
+            return [0] * len(self.nodes)
+        before = penalty(self.seen, others)
+        return [penalty(self.seen, {**others, row: (node,)}) - before for node in range(len(self.nodes))]
 
     def allotment_mhz(self, job: WorkRow, node: int) -> float:
         """The rule for the CPU of an instance."""
@@ -60,17 +89,27 @@ class Naive:
             free_mib, free_mhz = self.free[node]
             self.free[node] = free_mib + sign * (job.memory_mib + self.overhead_mib), free_mhz + sign * mhz
 
-    def find_fit(self, job: WorkRow, count: int, homes: Places = (), there: tuple[int, ...] = ()) -> Places | None:
-        """Places for `count` instances, taken at once, or None and nothing taken."""
-        before, nodes = list(self.free), list(there)
+    def find_fit(
+        self, job: WorkRow, count: int, homes: Places = (), there: tuple[int, ...] = (), stay: tuple[int, ...] = ()
+    ) -> Places | None:
+        """Places for `count` instances, taken at once, or None and nothing taken. `stay`: those of `there` that are not
+        to be left."""
+        before, nodes, own, losses = list(self.free), list(there), list(stay), self.losses(job)
         chosen: dict[int, tuple[int, float]] = {}
+
+        def sit(index: int, node: int) -> None:
+            chosen[index] = self._sit(job, node, nodes)
+            own.append(node)
+
         for index in range(count):
-            if homes and self.fits(job, homes[index][0], nodes):
-                chosen[index] = self._sit(job, homes[index][0], nodes)
-        for index in range(count):
-            free = [node for node in range(len(self.nodes)) if self.fits(job, node, nodes)]
-            if index not in chosen and free:
-                chosen[index] = self._sit(job, free[0], nodes)
+            home = homes[index][0] if homes else -1
+            if home >= 0 and self.fits(job, home, nodes) and self.allowed(job, home, own):
+                sit(index, home)
+        for index in range(count if not (homes and self.kept(job)) else 0):
+            if index not in chosen:
+                able = [n for n in range(len(self.nodes)) if self.fits(job, n, nodes) and self.allowed(job, n, own)]
+                if able:
+                    sit(index, min(able, key=lambda node: (losses[node], node)))
         if len(chosen) < count:
             self.free = before
             return None
@@ -91,13 +130,16 @@ class Naive:
                 continue
             concerned.add(job.name)
             there = tuple(node for node, _ in job.places)
-            found = None if job.fixed else self.find_fit(job, len(leaving), there=there)
+            stay = tuple(node for node in there if not self.nodes[node].draining)
+            bound = job.fixed or self.kept(job)
+            found = None if bound else self.find_fit(job, len(leaving), there=there, stay=stay)
             if found is None:
                 self.refused.add(job.name)
                 continue
             rest = iter(found)
             places = tuple(next(rest) if self.nodes[node].draining else (node, mhz) for node, mhz in job.places)
             self.changes.append((job.name, "migrate", places))
+            self.placed[self.row(job)] = tuple(node for node, _ in places)
         return concerned
 
     def asking(self) -> list[WorkRow]:
@@ -118,6 +160,7 @@ class Naive:
         places = self.find_fit(job, job.instances, job.places if suspended else ())
         if places is not None:
             self.changes.append((job.name, "resume" if suspended else "start", places))
+            self.placed[self.row(job)] = tuple(node for node, _ in places)
         return places is not None
 
 
@@ -146,17 +189,20 @@ def earliest_goal_first(seen: Snapshot) -> Naive:
         for loser in losers:
             runners.remove(loser)
             naive.shift(loser, loser.places, 1.0)
+            del naive.placed[naive.row(loser)]
             naive.changes.append((loser.name, "suspend", ()))
         assert naive.begin(job)
     return naive
 
 
 def _would_fit(naive: Naive, job: WorkRow, losers: list[WorkRow]) -> bool:
-    before = list(naive.free)
+    before, placed = list(naive.free), dict(naive.placed)
     for loser in losers:
         naive.shift(loser, loser.places, 1.0)
-    fits = naive.find_fit(job, job.instances) is not None
-    naive.free = before
+        del naive.placed[naive.row(loser)]
+    homes = job.places if job.state is WorkloadState.SUSPENDED else ()
+    fits = naive.find_fit(job, job.instances, homes) is not None
+    naive.free, naive.placed = before, placed
     return fits
 
 

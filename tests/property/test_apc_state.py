@@ -9,9 +9,9 @@ import pytest
 
 from benchmarks.place_clusters import loaded
 from daemons.models.outlook import outlook_of
+from daemons.models.placement_rules import rules_of
 from daemons.policies.placement.apc.params import Params
 from daemons.policies.placement.apc.problem import RUNNING, problem_of
-from daemons.policies.placement.apc.rules import rules_of
 from daemons.policies.placement.apc.state import State, Trial
 from shared.policy_api.snapshot import Snapshot
 from shared.ports.plugins import find_policy
@@ -26,7 +26,7 @@ NEAR = 1e-9
 
 def _state(seen: Snapshot) -> State:
     problem = problem_of(seen, Params())
-    return State(problem, rules_of(problem))
+    return State(problem, rules_of(seen, problem.usable))
 
 
 def _random_trial(state: State, rng: np.random.Generator) -> Trial | None:

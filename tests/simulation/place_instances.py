@@ -311,3 +311,37 @@ def _constraints(rng: np.random.Generator, rows: list[WorkRow], nodes: list[str]
             chosen = tuple(dict.fromkeys(rng.choice(nodes, int(rng.integers(1, 3))).tolist())) if about else ()
             found.append(Constraint(kind, members, chosen))
     return tuple(found)
+
+
+# --- racks and zones -----------------------------------------------------------------------------------------------
+
+RACKS, ZONES = ("rack=r1", "rack=r2", "rack=r3"), ("zone=a", "zone=b")
+SCOPES = ("", "", "rack", "rack", "zone")
+
+
+def with_rules(seen: Snapshot, seed: int, preferred: float = 0.4) -> Snapshot:
+    """The cluster in racks and zones, at times with a node in none, and one to eight constraints of every kind; a share
+    of them is `preferred`."""
+    rng = np.random.default_rng([seed, 3])
+    labels = []
+    for has in seen.nodes.labels:
+        more = [str(rng.choice(RACKS))] if rng.random() < 0.9 else []
+        labels.append((*has, *more, *([str(rng.choice(ZONES))] if rng.random() < 0.8 else [])))
+    names = [*seen.web.names, *(n for n, app in zip(seen.workloads.names, seen.workloads.app, strict=True) if app < 0)]
+    found = [_constraint(rng, names, seen.nodes.names, preferred) for _ in range(int(rng.integers(1, 9))) if names]
+    return replace(seen, nodes=replace(seen.nodes, labels=tuple(labels)), constraints=tuple(found))
+
+
+def _constraint(rng: np.random.Generator, names: Sequence[str], nodes: Sequence[str], preferred: float) -> Constraint:
+    kind = list(ConstraintKind)[int(rng.choice(5, p=[0.15, 0.15, 0.25, 0.35, 0.1]))]
+    members = tuple(dict.fromkeys(rng.choice(names, int(rng.integers(1, 5))).tolist()))
+    weight = int(rng.integers(1, 101)) if rng.random() < preferred and kind is not ConstraintKind.KEEP else 0
+    if kind is ConstraintKind.KEEP:
+        return Constraint(kind, members[:1])
+    if kind in (ConstraintKind.TOGETHER, ConstraintKind.APART):
+        about = tuple(dict.fromkeys(rng.choice(names, int(rng.integers(1, 3))).tolist())) if rng.random() < 0.3 else ()
+        about = () if set(about) <= set(members) else about
+        return Constraint(kind, members, scope=str(rng.choice(SCOPES)), weight=weight, about=about)
+    if rng.random() < 0.5 or not nodes:
+        return Constraint(kind, members, labels=(str(rng.choice([*RACKS, "ssd"])),), weight=weight)
+    return Constraint(kind, members, tuple(dict.fromkeys(rng.choice(nodes, 2).tolist())), weight=weight)

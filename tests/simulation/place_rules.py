@@ -8,8 +8,8 @@ from collections.abc import Iterator
 
 from shared.policy_api.decision import Change, ChangeKind, PlacementDecision, Refusal
 from shared.policy_api.snapshot import Snapshot, WorkloadState
-from shared.values.jobs import Constraint, ConstraintKind
-from tests.simulation.place_judge import Placement, Places, current, held, is_job, speed_limits
+from tests.simulation.constraint_judge import newly_broken
+from tests.simulation.place_judge import Placement, Places, current, is_job, speed_limits
 
 SLACK = 1e-6
 STATE_FOR = {
@@ -167,52 +167,9 @@ class _Judge:
 
     def constraints(self) -> Iterator[str]:
         """No instance comes to where a constraint forbids it; what has been so before may stay."""
-        for constraint in self.seen.constraints:
-            rows = {member: self._members(member) for member in constraint.members}
-            replicas = [
-                (member, row, index, node)
-                for member, its in rows.items()
-                for row in its
-                for index, (node, _) in enumerate(self.placement.get(row, ()))
-            ]
-            for replica in replicas:
-                if self._came(replica[1], replica[2], replica[3]) and not self._allowed(constraint, replica, replicas):
-                    names = self.seen.workloads.names[replica[1]], self.seen.nodes.names[replica[3]]
-                    yield f"{constraint.kind.value} {constraint.members} forbids {names[0]} on {names[1]}"
-            kept = {row for its in rows.values() for row in its}
-            if constraint.kind is ConstraintKind.KEEP:
-                yield from (
-                    f"keep forbids to move {change.workload}"
-                    for change in self.known
-                    if change.kind is ChangeKind.MIGRATE and self.row_of[change.workload] in kept
-                )
-
-    def _members(self, name: str) -> list[int]:
-        if name in self.seen.web.names:
-            app = self.seen.web.names.index(name)
-            return [row for row in self.row_of.values() if self.seen.workloads.app.item(row) == app]
-        return [self.row_of[name]] if name in self.row_of else []
-
-    def _came(self, row: int, index: int, node: int) -> bool:
-        return row not in self.before or self.before[row][index][0] != node
-
-    def _allowed(
-        self, constraint: Constraint, replica: tuple[str, int, int, int], replicas: list[tuple[str, int, int, int]]
-    ) -> bool:
-        name = self.seen.nodes.names[replica[3]]
-        others = [other for other in replicas if other is not replica]
-        if constraint.kind is ConstraintKind.PIN:
-            return name in constraint.nodes
-        if constraint.kind is ConstraintKind.FORBID:
-            return name not in constraint.nodes
-        if constraint.kind is ConstraintKind.TOGETHER:
-            return all(other[3] == replica[3] for other in others)
-        if constraint.kind is ConstraintKind.APART:
-            alone = len(constraint.members) == 1
-            return all(other[3] != replica[3] for other in others if alone or other[0] != replica[0])
-        if self.seen.workloads.state.item(replica[1]) == WorkloadState.SUSPENDED.value:
-            return held(self.seen, replica[1])[replica[2]][0] == replica[3]
-        return True
+        before = {row: tuple(node for node, _ in places) for row, places in self.before.items()}
+        after = {row: tuple(node for node, _ in places) for row, places in self.placement.items()}
+        yield from newly_broken(self.seen, before, after)
 
     def limits(self, changes_max: int, cool_down_s: float) -> Iterator[str]:
         """Suspends and moves are no more than a cycle may have (0: no limit), and none so soon after another change."""

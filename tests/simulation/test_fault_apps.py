@@ -13,7 +13,6 @@ from shared.protocol.messages import Reply
 from shared.protocol.operator_messages import RemoveWeb, SubmitWeb
 from shared.values.jobs import Allotment, JobPhase, Rules
 from sim_backend.bus.faults import BusFaults
-from sim_backend.faults.apps import RULELESS
 from sim_backend.faults.invariants.apps import STAYED_S, unsettled_apps, vms_of
 from sim_backend.faults.run import FaultRun, loop_settings
 from sim_backend.faults.script import HORIZON_S, write_script
@@ -52,8 +51,10 @@ def found(run: FaultRun) -> set[str]:
 
 
 def store(run: FaultRun, *records: JobRecord) -> None:
+    """As if its rules had always been those."""
     for record in records:
         run.checker.apps.job_stored(record)
+    run.checker.apps.ruled_s.clear()
     run.checker.apps.all_stored()
 
 
@@ -70,17 +71,21 @@ def test_scripts_have_applications_of_every_kind() -> None:
     assert any(each.changed is not None for each in apps)
     assert {bool(each.app.metrics_url) for each in apps} == {True, False}
     assert {each.app.flows[0].work_mcycles is None for each in apps} == {True, False}
-    for kind in ("node_affinity", "node_anti_affinity", "affinity", "anti_affinity", "no_migration"):
+    kinds = ("node_affinity", "node_anti_affinity", "affinity", "anti_affinity", "no_migration")
+    for kind in (*kinds, "label_anti_affinity", "vm_anti_affinity", "preferred"):
         assert any(getattr(each, kind) for each in rules), kind
+    assert {each.anti_affinity_scope for each in rules} == {"node", "rack"}
 
 
 @pytest.mark.parametrize("seed", range(30))
 def test_every_rule_can_be_kept(seed: int) -> None:
-    """Alone, each workload has nodes enough; only policies that know rules are given some."""
+    """Alone, each workload has nodes enough; the same for every policy."""
     script = write_script(seed, policy="apc")
     names = {node.name for node in script.nodes}
     for job in script.jobs:
+        barred = {*job.rules.label_anti_affinity}
         allowed = {*(job.rules.node_affinity or names)} - {*job.rules.node_anti_affinity}
+        allowed -= {node.name for node in script.nodes if barred & {*node.labels}}
         assert len(allowed) >= (job.instances if job.spread else 1)
         assert job.rules == Rules() or not job.required_labels
     for each in script.apps:
@@ -88,11 +93,7 @@ def test_every_rule_can_be_kept(seed: int) -> None:
             len({*(each.app.rules.node_affinity or names)} - {*each.app.rules.node_anti_affinity})
             >= each.app.min_instances
         )
-    plain = write_script(seed, policy="first-fit")
-    assert "first-fit" in RULELESS
-    assert all(job.rules == Rules() for job in plain.jobs)
-    assert [replace(job, rules=Rules()) for job in script.jobs] == list(plain.jobs)
-    assert (script.incidents, script.bus) == (plain.incidents, plain.bus)
+    assert replace(write_script(seed, policy="first-fit"), policy="apc") == script
 
 
 # --- what the checks find --------------------------------------------------------------------------------------------
@@ -122,6 +123,38 @@ def test_rules_of_one_workload(run: FaultRun) -> None:
         run.checker.violations.clear()
         store(run, broken)
         assert found(run) == {"rule-broken"}
+
+
+def test_rules_about_labels_racks_and_named_workloads(run: FaultRun) -> None:
+    """n0 and n1 are in one rack, n2 in another."""
+
+    def on(name: str, node: str, **rules: object) -> JobRecord:
+        job = record_of(run, replica=False)
+        where = tuple(Allotment(node, each.cpu_mhz) for each in job.allotments[:1])
+        return replace(job, job=replace(job.job, name=name, rules=Rules(**rules)), allotments=where)  # type: ignore[arg-type]
+
+    near: dict[str, object] = {"vm_affinity": ("a",), "affinity_scope": "rack"}
+    far: dict[str, object] = {"vm_anti_affinity": ("a",), "anti_affinity_scope": "rack"}
+    good = (on("a", "n0"), on("b", "n1", **near), on("c", "n2", **far), on("d", "n2", label_anti_affinity=("rack=r0",)))
+    for number, bad in enumerate(
+        (on("b", "n2", **near), on("c", "n1", **far), on("d", "n1", label_anti_affinity=("rack=r0",)))
+    ):
+        run.checker.violations.clear()
+        store(run, *good)
+        assert found(run) == set(), number
+        store(run, bad)
+        assert found(run) == {"rule-broken"}, number
+
+
+def test_changed_rules_have_until_the_next_cycle(run: FaultRun) -> None:
+    job = record_of(run, replica=False)
+    away = elsewhere(job).allotments[0].node
+    store(run, ruled(job, node_anti_affinity=(away,)))
+    run.checker.apps.job_stored(ruled(job, node_affinity=(away,)))
+    run.checker.apps.all_stored()
+    assert found(run) == set()
+    store(run, ruled(job, node_affinity=(away,)))
+    assert found(run) == {"rule-broken"}
 
 
 def test_a_workload_that_is_kept_is_not_moved(run: FaultRun) -> None:

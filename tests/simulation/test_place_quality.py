@@ -178,7 +178,8 @@ def test_gangs_on_a_node_that_is_emptied_keep_their_cpu_elsewhere_too(seed: int)
 
 def _has_to_leave(seen: Snapshot, params: Mapping[str, Any]) -> bool:
     """Whether something must move off a node that is emptied or that a constraint forbids: that may cost utility."""
-    return any(change.reason.code is ReasonCode.DRAIN for change in decide(seen, params).changes)
+    forced = (ReasonCode.DRAIN, ReasonCode.RULE)
+    return any(change.reason.code in forced for change in decide(seen, params).changes)
 
 
 @pytest.mark.parametrize("seed", first(range(40), 8))

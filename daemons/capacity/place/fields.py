@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Annotated
 
 from shared.config.records import Form, Items, OneOf, Range
-from shared.values.jobs import INSTANCES_MAX, STAGES_MAX, ConstraintKind
+from shared.values.jobs import INSTANCES_MAX, NODE_SCOPE, STAGES_MAX, WEIGHT_MAX, ConstraintKind
 from shared.values.operation_costs import COSTS
 from shared.values.scalars import NAME_LENGTH_MAX
 from shared.values.web_app import ModelForm
@@ -22,6 +22,7 @@ SPEED_MIN = 0.001
 REPLICAS_MAX = 10_000
 SERVERS_MAX = 1024
 WAITING, RUNNING, SUSPENDED = "waiting", "running", "suspended"
+SCOPE = Form(r"[^\s=-][^\s=]{0,127}", '"node", or the key of a label such as "rack"', printable=True)
 LABEL = Form(r"\S{1,128}", "1 to 128 printable characters without spaces", printable=True)
 
 Name = Annotated[
@@ -151,11 +152,15 @@ class WebApp:
 
 @dataclass(frozen=True, slots=True)
 class Restriction:
-    """Where workloads may run."""
+    """Where workloads may run, or would rather run. scope: "node" or the key of a label; weight: 0: required."""
 
     kind: ConstraintKind
     members: Annotated[tuple[Name, ...], Items(1, distinct=True)]
     nodes: Names = ()
+    scope: Annotated[str, SCOPE] = NODE_SCOPE
+    labels: Labels = ()
+    weight: Annotated[int, Range(0, WEIGHT_MAX)] = 0
+    about: Names = ()
 
 
 @dataclass(frozen=True, slots=True)

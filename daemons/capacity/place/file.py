@@ -30,7 +30,7 @@ from daemons.capacity.place.fields import (
 from shared.base.errors import InvalidValue
 from shared.config import records
 from shared.config.records import Findings
-from shared.values.jobs import Constraint, ConstraintKind, instance_name
+from shared.values.jobs import NODE_SCOPE, Constraint, ConstraintKind, instance_name
 from shared.values.load_vector import CPU, Loading
 from shared.values.operation_costs import COSTS, OperationCosts
 from shared.values.web_app import ModelForm
@@ -125,10 +125,15 @@ def check(raw: Any, name: str) -> PlaceFile:
         nodes=file.nodes,
         jobs=tuple(_whole_job(job, file) for job in file.jobs),
         web_apps=tuple(_whole_app(app, file) for app in file.web_apps),
-        constraints=tuple(Constraint(each.kind, each.members, each.nodes) for each in file.constraints),
+        constraints=tuple(_constraint(each) for each in file.constraints),
         changes_max=file.limits.changes_max,
         interference=file.interference,
     )
+
+
+def _constraint(each: Restriction) -> Constraint:
+    scope = "" if each.scope == NODE_SCOPE else each.scope
+    return Constraint(each.kind, each.members, each.nodes, scope, each.labels, each.weight, each.about)
 
 
 def vm_names(job: Job) -> list[str]:
@@ -397,18 +402,27 @@ class _Check:
     # --- constraints ------------------------------------------------------------------------------------------------
 
     def _restriction(self, at: str, each: Restriction, names: Mapping[str, str]) -> None:
-        for index, member in enumerate(each.members):
-            if member not in names:
-                self._wrong(f"{at}.members[{index}]", f"there is no {member!r}", "the name of a job or web application")
+        for key in ("members", "about"):
+            for index, member in enumerate(getattr(each, key)):
+                if member not in names:
+                    expected = "the name of a job or web application"
+                    self._wrong(f"{at}.{key}[{index}]", f"there is no {member!r}", expected)
         for index, node in enumerate(each.nodes):
             self._node(f"{at}.nodes[{index}]", node)
         if not self._good(f"{at}.kind") or not self._good(f"{at}.nodes"):
             return
         about_nodes = each.kind in (ConstraintKind.PIN, ConstraintKind.FORBID)
-        if about_nodes and not each.nodes:
-            self._wrong(f"{at}.nodes", "is missing", "the nodes that the constraint is about")
-        elif each.nodes and not about_nodes:
-            self._wrong(f"{at}.nodes", f"is given for {each.kind}", "nothing: only pin and forbid name nodes")
+        if about_nodes and not each.nodes and not each.labels and self._good(f"{at}.labels"):
+            self._wrong(f"{at}.nodes", "is missing", "the nodes that the constraint is about, or labels")
+        for key in ("nodes", "labels"):
+            if getattr(each, key) and not about_nodes:
+                self._wrong(f"{at}.{key}", f"is given for {each.kind}", f"nothing: only pin and forbid name {key}")
+        related = each.kind in (ConstraintKind.TOGETHER, ConstraintKind.APART)
+        for key, default in (("scope", NODE_SCOPE), ("about", ())):
+            if getattr(each, key) != default and not related:
+                self._wrong(f"{at}.{key}", f"is given for {each.kind}", f"nothing: only together and apart have {key}")
+        if each.weight and each.kind is ConstraintKind.KEEP:
+            self._wrong(f"{at}.weight", f"is given for {each.kind}", "nothing: keep is required")
 
 
 _NEEDED = {

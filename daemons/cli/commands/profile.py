@@ -21,7 +21,7 @@ from daemons.cli.watching import watch_option
 from daemons.manifests.job import read_job
 from shared.protocol.operator_messages import ProfileNode, Query, SubmitJob
 from shared.values.actions import ActionKind
-from shared.values.jobs import Job
+from shared.values.jobs import Job, Rules
 from shared.values.load_vector import STANDARD_COPIES_MAX, STANDARD_RUN_S_MAX, StandardJob, StandardRun
 from shared.values.scalars import check_name
 
@@ -213,9 +213,7 @@ def copies_of(job: Job, node: str, most: int, job_class: str) -> list[list[Job]]
                     job_class=job_class,
                     depends_on=after,
                     goal_s=None,
-                    rules=replace(
-                        job.rules, node_affinity=(node,), node_anti_affinity=(), affinity="", anti_affinity=""
-                    ),
+                    rules=Rules(node_affinity=(node,), no_migration=job.rules.no_migration),
                 )
                 for copy in range(1, count + 1)
             ]

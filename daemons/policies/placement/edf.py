@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any
 
 import numpy as np
 
+from daemons.models.placement_rules import PlacementRules
 from daemons.policies.placement.free_capacity import Fit, FreeCapacity, Shape, repeated, shape_of
 from daemons.policies.placement.moves import begin, change, drain, find_fit, held
 from daemons.policies.placement.refusals import refusals
@@ -66,6 +68,7 @@ class _Pass:
         ceiling = room.copy() if runners else room
         for runner in runners:
             ceiling.release(runner.node, runner.memory_mib, runner.cpu_mhz)
+            ceiling.vacate(runner.row)
         return cls(room, runners, ceiling, changes, sharers)
 
     def lower_ceiling(self, goal_s: float) -> None:
@@ -74,6 +77,7 @@ class _Pass:
             runner = self.runners.pop()
             if runner.row not in self.gone:
                 self.ceiling.release(runner.node, -runner.memory_mib, -runner.cpu_mhz)
+                self.ceiling.settle(runner.row, runner.node)
 
     def serve(self, row: int, shape: Shape) -> int | None:
         """Place the job in free room or in room made for it; else how many instances there could be room for."""
@@ -93,6 +97,7 @@ class _Pass:
         self.changes.append(begin(self.room, row, shape, fit.rows, reason))
         if self.ceiling is not self.room:
             self.ceiling.take(shape, fit.rows)
+            self.ceiling.settle(row, fit.rows)
         return None
 
     def _find_fit(self, room: FreeCapacity, row: int, shape: Shape) -> Fit:
@@ -100,14 +105,14 @@ class _Pass:
 
     def _preempt(self, row: int, shape: Shape, goal_s: float) -> Fit:
         instances = self.room.snapshot.workloads.instances.item(row)
-        at_best = self.ceiling.first_fit(shape, instances)
+        ruled = self.room.ruled(row) is not None
+        at_best = find_fit(self.ceiling, row, shape) if ruled else self.ceiling.first_fit(shape, instances)
         if at_best.rows is None:
             return at_best
         active = (runner for runner in self.runners if runner.row not in self.gone)
-        losers = _fewest(self.room, shape, instances, active)
-        trial = self.room.copy()
+        losers = _losers(self.room, row, shape, active)
+        trial = _without(self.room, losers)
         for runner in losers:
-            trial.release(runner.node, runner.memory_mib, runner.cpu_mhz)
             if self.sharers is not None:
                 self.sharers.leave(runner.row)
         fit = self._find_fit(trial, row, shape)
@@ -116,7 +121,7 @@ class _Pass:
                 if self.sharers is not None:
                     self.sharers.take(runner.row, runner.node, runner.cpu_mhz)
             return Fit(None, instances)
-        self.room.free_mib, self.room.free_mhz = trial.free_mib, trial.free_mhz
+        self.room.take_over(trial)
         for runner in losers:
             self.gone.add(runner.row)
             later = (("goal_s", runner.goal_s),) if math.isfinite(runner.goal_s) else ()
@@ -125,11 +130,24 @@ class _Pass:
         return fit
 
 
-def _fewest(room: FreeCapacity, shape: Shape, instances: int, runners: Iterable[_Runner]) -> list[_Runner]:
+def _losers(room: FreeCapacity, row: int, shape: Shape, runners: Iterable[_Runner]) -> list[_Runner]:
+    """Return the runners to suspend for a job: where others do not matter, only which nodes it may use limits them."""
+    rules = room.ruled(row)
+    if rules is not None and row in rules.relations:
+        return _fewest_ruled(room, rules, row, shape, runners)
+    instances = room.snapshot.workloads.instances.item(row)
+    return _fewest(room, shape, instances, runners, None if rules is None else rules.allowed(row).tolist())
+
+
+def _fewest(
+    room: FreeCapacity, shape: Shape, instances: int, runners: Iterable[_Runner], allowed: Sequence[bool] | None
+) -> list[_Runner]:
     """Runners to suspend so that the instances fit: from the latest goal on until they do, then less those, from the
-    earliest goal on, without whom they still do."""
+    earliest goal on, without whom they still do. allowed: by node (None: all)."""
     mib, mhz = room.free_mib.tolist(), room.free_mhz.tolist()
     slots = room.slots(shape, instances).tolist()
+    if allowed is not None:
+        slots = [count if may else 0 for count, may in zip(slots, allowed, strict=True)]
     total = sum(slots)
 
     def shift(runner: _Runner, sign: float) -> None:
@@ -137,6 +155,8 @@ def _fewest(room: FreeCapacity, shape: Shape, instances: int, runners: Iterable[
         for node, cpu_mhz in zip(runner.node.tolist(), runner.cpu_mhz.tolist(), strict=True):
             mib[node] += sign * runner.memory_mib
             mhz[node] += sign * cpu_mhz
+            if allowed is not None and not allowed[node]:
+                continue
             now = room.slots_at(shape, node, instances, mib[node], mhz[node])
             total += now - slots[node]
             slots[node] = now
@@ -156,14 +176,55 @@ def _fewest(room: FreeCapacity, shape: Shape, instances: int, runners: Iterable[
     return kept[::-1]
 
 
+def _without(room: FreeCapacity, losers: Iterable[_Runner]) -> FreeCapacity:
+    """Return the room as it would be if these runners were suspended."""
+    trial = room.copy()
+    for runner in losers:
+        trial.release(runner.node, runner.memory_mib, runner.cpu_mhz)
+        trial.vacate(runner.row)
+    return trial
+
+
+def _fewest_ruled(
+    room: FreeCapacity, rules: PlacementRules, row: int, shape: Shape, runners: Iterable[_Runner]
+) -> list[_Runner]:
+    """Return runners to suspend as `_fewest` does, for a job with rules about others. Only runners on nodes that it may
+    use, or that a rule relates to it, are looked at: the others could not make room."""
+    allowed = rules.allowed(row)
+    related = {other for relation in rules.relations.get(row, ()) for other in relation.related(row)}
+    useful = (runner for runner in runners if runner.row in related or allowed[runner.node].any())
+
+    def fits(losers: Sequence[_Runner]) -> bool:
+        return find_fit(_without(room, losers), row, shape).rows is not None
+
+    losers: list[_Runner] = []
+    low = 0
+    while not fits(losers):
+        low, more = len(losers) + 1, list(islice(useful, max(1, len(losers))))
+        if not more:
+            return losers
+        losers += more
+    high = len(losers)
+    while low < high:
+        middle = (low + high) // 2
+        low, high = (low, middle) if fits(losers[:middle]) else (middle + 1, high)
+    losers = losers[:high]
+    for runner in reversed(losers[:-1]):
+        fewer = [other for other in losers if other is not runner]
+        if fits(fewer):
+            losers = fewer
+    return losers
+
+
 class EarliestDeadlineFirst:
     """Waiting and suspended jobs by goal (none: last), then arrival. Each takes free capacity by first fit, else the
     place of running jobs with later goals: the latest first, as few as are needed, whole gangs, never without placing
     the job.
 
-    Draining nodes are evacuated first, and web applications get their minimum number of instances, as by first-fit.
-    Neither those nor jobs with instances on draining nodes are preempted. A preempted job is suspended and considered
-    again at the next decision. Parameters `preempt` (bool, default true) and `sharing`, as of first-fit.
+    Draining nodes are evacuated and required rules repaired first, and web applications get their minimum number of
+    instances, as by first-fit. Neither those nor jobs with instances on draining nodes are preempted. A preempted job
+    is suspended and considered again at the next decision. Parameters `preempt` (bool, default true) and `sharing`, as
+    of first-fit.
     """
 
     name = "edf"
@@ -203,7 +264,7 @@ class EarliestDeadlineFirst:
             slots = in_progress.serve(row, shape)
             if slots is None:
                 pending.placed()
-            else:
+            elif room.ruled(row) is None:
                 pending.strike(shape, slots)
         return PlacementDecision(tuple(changes), refusals(room, refused, pending.left), pending.tried), None
 

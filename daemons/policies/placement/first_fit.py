@@ -23,10 +23,11 @@ _ARRIVAL = Reason(ReasonCode.ARRIVAL_ORDER)
 class FirstFit:
     """Waiting and suspended jobs in order of arrival; each that fits is placed, the others do not hold it up.
 
-    Running jobs are left alone, except that instances on draining nodes are moved, before any job is placed. Web
-    applications come next, with as many instances as they must have and never more. Parameter `sharing` ("off", the
-    default, or "composed": of the nodes that fit, not the first but the one where the last of those that share its disk
-    or network ends first).
+    Running jobs are left alone, except that instances on draining nodes, and at cycles those for which a required rule
+    does not hold, are moved before any job is placed. Web applications come next, with as many instances as they must
+    have and never more. Required rules hold for everything that is placed; of the nodes that fit, those come first on
+    which the least weight of preferred rules is broken. Parameter `sharing` ("off", the default, or "composed": of the
+    nodes that fit, not the first but the one where the last of those that share its disk or network ends first).
     """
 
     name = "first-fit"
@@ -55,7 +56,8 @@ class FirstFit:
             shape = shape_of(snapshot, row)
             fit = find_fit(room, row, shape) if sharers is None else sharers.find_fit(room, row, shape)
             if fit.rows is None:
-                pending.strike(shape, fit.slots)
+                if room.ruled(row) is None:
+                    pending.strike(shape, fit.slots)
                 continue
             reason = _ARRIVAL
             if sharers is not None:

@@ -12,6 +12,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from daemons.models.placement_relations import Layout, Place
+from daemons.models.placement_rules import PlacementRules, rules_of, running_places
 from shared.policy_api.snapshot import Bools, Floats, Ints, Snapshot
 
 SLACK = 1e-9
@@ -66,9 +68,13 @@ def repeated(names: tuple[str, ...]) -> frozenset[int]:
 
 
 class FreeCapacity:
-    """Free memory and CPU per node while a decision is being made. `copy` is cheap; the snapshot is never written."""
+    """Free memory and CPU per node while a decision is being made. `copy` is cheap; the snapshot is never written.
 
-    __slots__ = ("_forms", "free_mhz", "free_mib", "snapshot", "usable")
+    `rules`: None where there are none; `places`, and as a `layout`: the nodes of every workload that runs, by row, only
+    kept with rules.
+    """
+
+    __slots__ = ("_forms", "free_mhz", "free_mib", "layout", "places", "rules", "snapshot", "usable")
 
     def __init__(self, snapshot: Snapshot) -> None:
         nodes = snapshot.nodes
@@ -80,13 +86,38 @@ class FreeCapacity:
         if again:
             self.usable[list(again)] = False
         self._forms: dict[Shape, _Form] = {}
+        self.rules: PlacementRules | None = rules_of(snapshot, self.usable) if snapshot.constraints else None
+        self.places: dict[int, Place] = running_places(snapshot) if self.rules is not None else {}
+        self.layout = Layout(self.places.get)
 
     def copy(self) -> FreeCapacity:
         """Another room with the same free amounts, to try things in."""
         other = FreeCapacity.__new__(FreeCapacity)
         other.snapshot, other.usable, other._forms = self.snapshot, self.usable, self._forms
         other.free_mib, other.free_mhz = self.free_mib.copy(), self.free_mhz.copy()
+        other.rules, other.places = self.rules, dict(self.places)
+        other.layout = self.layout.copy(other.places.get)
         return other
+
+    def take_over(self, other: FreeCapacity) -> None:
+        """Become what a copy has become."""
+        self.free_mib, self.free_mhz = other.free_mib, other.free_mhz
+        self.places, self.layout = other.places, other.layout
+
+    def settle(self, row: int, rows: Ints) -> None:
+        """Record that the workload is on these node rows."""
+        if self.rules is not None:
+            was, self.places[row] = self.places.get(row, ()), tuple(rows.tolist())
+            self.layout.moved(row, was, self.places[row], self.rules.of(row))
+
+    def vacate(self, row: int) -> None:
+        """Record that the workload is on no node."""
+        if self.rules is not None:
+            self.layout.moved(row, self.places.pop(row, ()), (), self.rules.of(row))
+
+    def ruled(self, row: int) -> PlacementRules | None:
+        """Return the rules if any is about the workload, labels that it requires aside."""
+        return self.rules if self.rules is not None and self.rules.concerns(row) else None
 
     def _form(self, shape: Shape) -> _Form:
         form = self._forms.get(shape)

@@ -58,6 +58,32 @@ def why_not(room: FreeCapacity, shape: Shape, instances: int, barred: Ints | Non
     return _short(room, shape, instances, empty)
 
 
+def why_not_ruled(room: FreeCapacity, row: int, shape: Shape, instances: int, barred: Ints | None = None) -> Reason:
+    """Return the obstacle for instances of a workload that may have rules: CONTRADICTION, CONSTRAINT with the number of
+    nodes that have room and how many of these each rule excludes, or what `why_not` says if there is no room anyway."""
+    rules = room.ruled(row)
+    if rules is None:
+        return why_not(room, shape, instances, barred)
+    if row in rules.contradictions:
+        return rules.contradictions[row]
+    slots = room.slots(shape, instances)
+    if barred is not None:
+        slots[barred] = 0
+    if int(slots.sum()) < instances:
+        return why_not(room, shape, instances, barred)
+    roomy = slots > 0
+    excluded = rules.obstacles(row, roomy, room.layout)
+    return Reason(ReasonCode.CONSTRAINT, (("nodes_with_room", float(roomy.sum())), *excluded))
+
+
+def broken(room: FreeCapacity, row: int, shape: Shape, name: str) -> Reason:
+    """Return the reason if a running workload stays where a required rule, of this name, does not hold: how many nodes
+    the rules leave to it, and how many of these have room."""
+    open_ = room.usable if room.rules is None else room.rules.open_to(row, room.layout)
+    numbers = (("nodes_allowed", float(open_.sum())), ("nodes_with_room", float((open_ & room.fits(shape)).sum())))
+    return Reason(ReasonCode.CONSTRAINT, ((name, 1.0), *numbers))
+
+
 def unfit(room: FreeCapacity, able: Bools) -> Reason:
     """Return the reason if no node that a running workload can be migrated to has the capacity: the number of nodes
     that take VMs, and how many of them it is `able` to go to."""
@@ -88,6 +114,10 @@ def refusals(room: FreeCapacity, refused: dict[int, Reason], unplaced: Ints) -> 
         known: dict[tuple[Shape, int], Reason] = {}
         reasons = dict(refused)
         for row in unplaced.tolist():
+            if room.ruled(row) is not None:
+                shape = shape_of(room.snapshot, row)
+                reasons[row] = why_not_ruled(room, row, shape, work.instances.item(row))
+                continue
             key = shape_of(room.snapshot, row), work.instances.item(row)
             if key not in known:
                 known[key] = why_not(room, *key)

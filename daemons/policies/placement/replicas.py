@@ -6,7 +6,7 @@ import numpy as np
 
 from daemons.policies.placement.free_capacity import FreeCapacity, shape_of
 from daemons.policies.placement.moves import Homes, allotments, change
-from daemons.policies.placement.refusals import why_not
+from daemons.policies.placement.refusals import why_not_ruled
 from daemons.policies.placement.waiting import screen
 from shared.policy_api.decision import Change, ChangeKind, Reason, ReasonCode
 from shared.policy_api.snapshot import Ints, WorkloadState
@@ -64,12 +64,17 @@ def _start(room: FreeCapacity, row: int, homes: Homes) -> Change | Reason:
     snapshot, app = room.snapshot, room.snapshot.workloads.app.item(row)
     shape = shape_of(snapshot, row)._replace(spread=True)
     barred = homes.of(app)
-    fits = room.fits(shape)
+    fits, rules = room.fits(shape), room.ruled(row)
     fits[barred] = False
-    rows = fits.nonzero()[0][:1]
+    if rules is None:
+        rows = fits.nonzero()[0][:1]
+    else:
+        slots = np.where(fits & (row not in rules.contradictions), 1, 0)
+        rows = np.array(rules.choose(row, slots, 1, room.layout) or (), dtype=np.int64)
     if not rows.size:
-        return why_not(room, shape, 1, barred)
+        return why_not_ruled(room, row, shape, 1, barred)
     room.take(shape, rows)
+    room.settle(row, rows)
     homes.add(app, rows)
     given = allotments(snapshot, rows, room.allotment_mhz(shape)[rows])
     reason = Reason(ReasonCode.ARRIVAL_ORDER, (("min_instances", float(_minimum(room, app))),))

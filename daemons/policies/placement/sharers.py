@@ -97,9 +97,9 @@ class Sharers:
 
     def find_fit(self, room: FreeCapacity, row: int, shape: Shape) -> Fit:
         """Return nodes where the instances fit and end first; for a suspended workload, the nodes of their images if
-        possible."""
+        possible; for one with rules, the first that they allow."""
         work = room.snapshot.workloads
-        if not self._uses[row] or work.state.item(row) == WorkloadState.SUSPENDED.value:
+        if not self._uses[row] or work.state.item(row) == WorkloadState.SUSPENDED.value or room.ruled(row) is not None:
             return find_fit(room, row, shape)
         count = work.instances.item(row)
         slots = room.slots(shape, count)

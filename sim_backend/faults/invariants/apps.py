@@ -3,30 +3,33 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from shared.protocol.messages import Reply
 from shared.protocol.operator_messages import DestroyEnvironment, RemoveWeb, Request, SubmitWeb
-from shared.values.jobs import INSTANCE_SEPARATOR, JobPhase, workload_of
+from shared.values.jobs import INSTANCE_SEPARATOR, JobPhase, Rules, workload_of
 from shared.values.vms import LIVE_STATES, VmState
 from shared.values.web_app import WebApp
 from sim_backend.loop.closed_loop import ClosedLoop
 
 Nodes = tuple[str, ...]
+_FREE = Rules()
 STAYED_S = 1_200.0  # within it what a failed migration, or somebody else, has brought together or apart is put right
 
 
 class AppChecks:
     """Every accepted application stays in the store until it is removed, its instances live as they may, and what is
-    wanted keeps the rules: pin, forbid, keep, together and apart; no two instances of an application on one node."""
+    wanted keeps the required rules about nodes, labels and other workloads, in their scopes, and disabled migration; no
+    two instances of an application are on one node."""
 
     def __init__(self, loop: ClosedLoop, report: Callable[[str, str], None]) -> None:
         self._loop, self._report = loop, report
         self.accepted: set[str] = set()
         self._changed: list[Any] = []
         self._wanted: dict[str, Nodes] = {}  # where each workload is wanted to run
-        self._groups: dict[tuple[str, str], set[str]] = {}  # (kind, name of a group) -> workloads
+        self._rules: dict[str, Rules] = {}  # of each workload that has any
+        self.ruled_s: dict[str, float] = {}  # when the rules of a workload were changed
         self._kept: dict[str, tuple[int, Nodes]] = {}  # attempt and nodes of those that must not be moved
         self._stayed: dict[str, float] = {}  # when a migration of theirs failed
         self._left_alone: dict[str, float] = {}  # until when they stay where somebody else has put them
@@ -57,7 +60,9 @@ class AppChecks:
         kind, name = key
         if kind == "job":
             self._wanted.pop(name, None)
+            self._rules.pop(name, None)
         elif kind == "web":
+            self._rules.pop(name, None)
             self._check_removed(name)
 
     def all_stored(self) -> None:
@@ -80,10 +85,12 @@ class AppChecks:
             self._wanted[name] = tuple(allotment.node for allotment in record.allotments)
         else:
             self._wanted.pop(name, None)
-        owner = record.job.app or name
-        for kind, group in (("together", rules.affinity), ("apart", rules.anti_affinity)):
-            if group:
-                self._groups.setdefault((kind, group), set()).add(owner)
+        if self._rules.get(record.job.app or name, rules) != rules:  # changed: the next cycle may have to repair it
+            self.ruled_s[record.job.app or name] = self._loop.engine.now_s
+        if rules != _FREE:
+            self._rules[record.job.app or name] = rules
+        else:
+            self._rules.pop(record.job.app or name, None)
 
     def _stays(self, record: Any) -> bool:
         """Return whether a migration has failed: the VM is wanted where it was, regardless of other decisions in the
@@ -103,7 +110,8 @@ class AppChecks:
         put it, now or so recently that there was no time to react."""
         now_s = self._loop.engine.now_s
         return any(
-            max(self._stayed.get(member, -math.inf), self._left_alone.get(member, -math.inf)) + STAYED_S >= now_s
+            max(since.get(member, -math.inf) for since in (self._stayed, self._left_alone, self.ruled_s)) + STAYED_S
+            >= now_s
             for member in members
         )
 
@@ -111,9 +119,11 @@ class AppChecks:
         """Check the rules that concern one workload alone."""
         name, rules = record.job.name, record.job.rules
         nodes = self._wanted.get(name, ())
-        left_alone = record.reconciliation_paused is not None and self._excused([record.job.app or name])
+        left_alone = self._excused([record.job.app or name])
         if not left_alone and any(
-            (rules.node_affinity and node not in rules.node_affinity) or node in rules.node_anti_affinity
+            (rules.node_affinity and node not in rules.node_affinity)
+            or node in rules.node_anti_affinity
+            or {*rules.label_anti_affinity} & {*self._labels(node)}
             for node in nodes
         ):
             self._report("rule-broken", f"{name} is wanted on {nodes}, against {rules}")
@@ -137,12 +147,41 @@ class AppChecks:
                 self._report("instances-together", f"{app} is wanted on {replicas}")
             if len(replicas) > self._most.get(app, len(replicas)):
                 self._report("too-many-instances", f"{app} is wanted on {replicas}")
-        for (kind, group), members in self._groups.items():
-            places = [frozenset(homes[member]) for member in sorted(members) if homes.get(member)]
-            nodes_of_all = frozenset().union(*places)
-            broken = len(nodes_of_all) > 1 if kind == "together" else len(nodes_of_all) < sum(map(len, places))
-            if broken and not self._excused(members):
-                self._report("rule-broken", f"group {group} is to be {kind}: {[sorted(place) for place in places]}")
+        for owner, rules in self._rules.items():
+            if homes.get(owner):
+                self._check_related(owner, rules, homes)
+
+    def _check_related(self, owner: str, rules: Rules, homes: Mapping[str, Sequence[str]]) -> None:
+        """Check the rules of a workload about others, each in its scope."""
+
+        def domains(name: str, scope: str) -> list[str]:
+            return [self._domain(node, scope) for node in homes.get(name, ())]
+
+        def members(group: str, key: str) -> set[str]:
+            return {name for name, each in self._rules.items() if group and getattr(each, key) == group}
+
+        scope = rules.affinity_scope
+        near = {*members(rules.affinity, "affinity"), *rules.vm_affinity} - {owner}
+        bound = bool(rules.affinity) or any(homes.get(name) for name in near)
+        places = {domain for name in (owner, *near) for domain in domains(name, scope)}
+        if bound and len(places) > 1 and not self._excused((owner, *near)):
+            self._report("rule-broken", f"{owner} is to be with {sorted(near)}: {sorted(places)}")
+        scope = rules.anti_affinity_scope
+        group = members(rules.anti_affinity, "anti_affinity") - {owner}
+        far = group | ({*rules.vm_anti_affinity} - {owner})
+        own = domains(owner, scope)
+        shared = {*own} & {each for name in far for each in domains(name, scope)}
+        alone = owner in rules.vm_anti_affinity or (bool(rules.anti_affinity) and not group)
+        if (shared or (alone and len(set(own)) < len(own))) and not self._excused((owner, *far)):
+            self._report("rule-broken", f"{owner} is to be apart from {sorted(far)}: {sorted(own)}")
+
+    def _labels(self, node: str) -> tuple[str, ...]:
+        hypervisor = self._loop.cluster.hypervisors.get(node)
+        return hypervisor.node.labels if hypervisor is not None else ()
+
+    def _domain(self, node: str, scope: str) -> str:
+        """Return what counts as one place: the label with this key, else the node."""
+        return next((label for label in self._labels(node) if label.split("=")[0] == scope), node)
 
     # --- removed --------------------------------------------------------------------------------------------------
 

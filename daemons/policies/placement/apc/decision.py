@@ -10,8 +10,8 @@ import numpy as np
 
 from daemons.models.neighbours import SLOWED_MIN
 from daemons.policies.placement.apc.future import Place
+from daemons.policies.placement.apc.misplaced import misplaced, why_leave
 from daemons.policies.placement.apc.problem import LEAST_MHZ, RUNNING, SLACK, WAITING, Problem
-from daemons.policies.placement.apc.rules import misplaced
 from daemons.policies.placement.apc.search import WORTH, Search
 from daemons.policies.placement.apc.state import State
 from daemons.policies.placement.apc.web import Web, best_mhz
@@ -127,7 +127,9 @@ class Reader:
             numbers.append(("gain_of_others", finite(max(gains, default=0.0))))
             return Reason(ReasonCode.PREEMPTED, tuple(numbers))
         if planned.kind is ChangeKind.MIGRATE and misplaced(self.problem, self.state.rules, row):
-            return Reason(ReasonCode.DRAIN, tuple(numbers))
+            return Reason(why_leave(self.problem, row), tuple(numbers))
+        if planned.kind is ChangeKind.MIGRATE and self.search is not None and row in self.search.preferred:
+            return Reason(ReasonCode.PREFERENCE, tuple(numbers))
         if planned.kind is ChangeKind.MIGRATE and self._escapes(row):
             return Reason(ReasonCode.SHARING, tuple(numbers))
         if planned.kind is ChangeKind.RESIZE and self._gave(row):
@@ -181,10 +183,11 @@ class Reader:
         before, after = finite(self.web.before[app]), finite(self.web.utilities()[app])
         leaves = planned.kind in (ChangeKind.MIGRATE, ChangeKind.STOP)
         drained = leaves and misplaced(self.problem, self.state.rules, row)
+        code = why_leave(self.problem, row) if drained else ReasonCode.LOAD
         if planned.kind is ChangeKind.RESIZE and not self._aims(row):
             return Reason(ReasonCode.FAIR_SHARE, tuple(self._in_mhz(planned)))
         numbers = (("before", before), ("after", after), ("gain", after - before))
-        return Reason(ReasonCode.DRAIN if drained else ReasonCode.LOAD, numbers)
+        return Reason(code, numbers)
 
     def _gain(self, row: int) -> float:
         return finite(finite(self.state.utility(row)) - finite(self.state.before[row]))
@@ -202,7 +205,17 @@ class Reader:
             if (was != RUNNING and state.place_of(row) is None)
             or (draining and was == RUNNING and problem.leaving_any(row) and self._stays(row))
             or (self._starved(row) and self._same(row))
+            or self._breaks(row)
         ]
+
+    def _breaks(self, row: int) -> bool:
+        """Return whether a running workload breaks a required rule that a cycle should have repaired."""
+        problem, rules = self.problem, self.state.rules
+        if problem.state[row] != RUNNING or not problem.snapshot.at_cycle:
+            return False
+        if row not in rules.offending and row not in rules.parts:
+            return False
+        return bool(rules.broken(row, self.state.place_of(row) or (), self.state.layout))
 
     def _same(self, row: int) -> bool:
         """Return whether it continues to run unchanged: for a change, the reason would report that it is starved."""
@@ -227,6 +240,8 @@ class Reader:
             self._again = repeated(self.problem.snapshot.workloads.names)
         if row in self._again:
             reason = Reason(ReasonCode.DUPLICATE, (("name_repeated", 1.0),))
+        elif self._breaks(row) and not self.problem.leaving_any(row):
+            reason = self._why_broken(row)
         elif self._starved(row) and not self.problem.leaving_any(row):
             reason = self._why_starved(row)
         else:
@@ -254,6 +269,18 @@ class Reader:
             ("largest_free_mhz", finite(float(self._room()[1][elsewhere].max(initial=0.0)))),
         )
         return Reason(ReasonCode.STARVED, numbers)
+
+    def _why_broken(self, row: int) -> Reason:
+        """Return the rule that does not hold, how many nodes it and the others leave, and how many of these have the
+        memory."""
+        problem, state = self.problem, self.state
+        open_ = state.rules.open_to(row, state.layout)
+        roomy = open_ & (self._room()[0] >= problem.memory[row] * (1.0 - SLACK))
+        name = state.rules.broken(row, state.place_of(row) or (), state.layout)
+        numbers = [(name, 1.0), ("nodes_allowed", float(open_.sum())), ("nodes_with_room", float(roomy.sum()))]
+        if problem.movable[row] and problem.cool[row]:
+            numbers.append(("cool_down_s", problem.params.cool_down_s))
+        return Reason(ReasonCode.CONSTRAINT, tuple(numbers))
 
     def _stays(self, row: int) -> bool:
         return not self.problem.movable[row] or self.state.place_of(row) == self.problem.home[row]
@@ -308,7 +335,8 @@ class Reader:
         usable = float(self.problem.usable.sum())
         if needs and not labelled:
             return Reason(ReasonCode.LABELS, (("labels", float(len(needs))), ("nodes", usable)))
-        return Reason(ReasonCode.CONSTRAINT, (("nodes", usable), ("nodes_allowed", 0.0)))
+        excluded = self.state.rules.obstacles(row, self.problem.usable, self.state.layout)
+        return Reason(ReasonCode.CONSTRAINT, (("nodes", usable), ("nodes_allowed", 0.0), *excluded))
 
     def _caps(self, row: int) -> Floats:
         nodes = self.problem.snapshot.nodes
@@ -342,8 +370,11 @@ class Reader:
         if state.sharing is not None and state.sharing.uses(row) and roomy.any():
             slow = float(state.sharing.joined(row)[roomy].min())
             numbers += (("slowed", slow),) if slow >= SLOWED_MIN else ()
-        if row in state.rules.groups and roomy.any():
-            return Reason(ReasonCode.CONSTRAINT, (("nodes_with_room", float(roomy.sum())), *numbers[:2]))
+        if row in state.rules.relations and roomy.any():
+            excluded = state.rules.obstacles(row, roomy, state.layout)
+            if any(count for _, count in excluded) or self._divided(row):
+                left = (("nodes_with_room", float(roomy.sum())), *excluded, *numbers[:2])
+                return Reason(ReasonCode.CONSTRAINT, left)
         if self.search is not None and row in self.search.blocked:
             return self._forbidden(self.search.blocked[row], numbers)
         if not roomy.any():
@@ -352,6 +383,11 @@ class Reader:
         if idle[roomy].max() < self._caps(row)[roomy].max() * (1.0 - SLACK):
             return Reason(ReasonCode.NO_CPU, numbers)
         return Reason(ReasonCode.SHARING if slow >= SLOWED_MIN else ReasonCode.NO_GAIN, numbers)
+
+    def _divided(self, row: int) -> bool:
+        """Return whether instances of the workload have rules between each other."""
+        rules = self.state.rules
+        return self.problem.k[row] > 1 and (rules.apart(row) or rules.together(row))
 
     def _forbidden(self, code: ReasonCode, numbers: tuple[tuple[str, float], ...]) -> Reason:
         if code is ReasonCode.MIGRATION_LIMIT:
@@ -429,8 +465,9 @@ class Reader:
         if short > 0:
             return Reason(ReasonCode.NO_MEMORY, (*numbers, ("instances_short", float(short))))
         roomy = others & (free_mib >= memory * (1.0 - SLACK))
-        if row in state.rules.groups:
-            return Reason(ReasonCode.CONSTRAINT, (("nodes_with_room", float(roomy.sum())), *numbers))
+        excluded = state.rules.obstacles(row, roomy, state.layout)
+        if any(count for _, count in excluded) or self._divided(row):
+            return Reason(ReasonCode.CONSTRAINT, (("nodes_with_room", float(roomy.sum())), *excluded, *numbers))
         least = max(problem.least_mhz[row], LEAST_MHZ)
         if state.still:
             least = max(least, WORTH * float(self._caps(row)[roomy].max()))

@@ -364,14 +364,14 @@ class Exchange:
             fits[node] = False
             if not fits.any():
                 continue
-            fits &= self.state.rules.allowed(row)
+            fits &= search.open_to(row)
             fits &= (idle_mhz >= np.maximum(problem.least_mhz[row], WORTH * caps)) & (caps > 0.0)
             nodes = fits.nonzero()[0]
             if nodes.size:
                 spare = np.minimum(idle_mhz[nodes], caps[nodes])
                 if sharing is not None and sharing.uses(row):
                     spare = spare / sharing.joined(row, None if loads is None else loads[1])[nodes]
-                to = int(nodes[np.lexsort((free_mib[nodes], -spare))[0]])
+                to = int(search.ranked(row, nodes, spare, free_mib)[0])
                 if free_mib is search.free_mib:
                     free_mib, idle_mhz = free_mib.copy(), idle_mhz.copy()
                 free_mib[to] -= problem.memory[row]

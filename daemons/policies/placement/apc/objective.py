@@ -1,5 +1,5 @@
-"""Which of two placements is better: utilities in ascending order, then fewer disruptions, then more CPU used, then any
-rise of utilities by a start alone.
+"""Which of two placements is better: utilities in ascending order, then fewer disruptions, then preferred rules, then
+more CPU used, then any rise of utilities by a start alone.
 
 Only what differs is compared: utilities that both have take no part, so that the gain of one job among thousands is not
 lost between neighbours that lie closer together than the tolerance.
@@ -64,12 +64,19 @@ def better(state: State, new: Trial, old: Trial | None, floor: float) -> bool:
     moves = 0 if old is None else old.moves
     if new.moves != moves:
         return new.moves < moves and min(mine) >= min(min(other), floor) - _SAME
+    if old is not None and abs(new.penalty - old.penalty) > _SAME and _same_workloads(new, old):
+        return new.penalty < old.penalty and min(mine) >= min(min(other), floor) - _SAME
     given_mhz = state.levels.given_mhz if old is None else old.given_mhz
     more = new.given_mhz > given_mhz * (1.0 + _SAME_MHZ)
     starts = not (new.moves or new.gone) and new.given_mhz >= given_mhz * (1.0 - _SAME_MHZ)
     if more or (starts and _rises(mine, other)):
         return min(mine) >= min(min(other), floor) - _SAME
     return False
+
+
+def _same_workloads(new: Trial, old: Trial) -> bool:
+    """Return whether two trials differ in places alone: the same come and go."""
+    return {*new.come} == {*old.come} and {*new.gone} == {*old.gone}
 
 
 def _rises(new: Sequence[float], old: Sequence[float]) -> bool:

@@ -19,7 +19,8 @@ class Params:
     always, "equal" between jobs of relative goals that differ by at most 1 %, "off" never looked at. changes_max: so
     many workloads may be suspended or moved in a decision (0: no limit). cool_down_s: what was changed so short a time
     ago is neither moved nor suspended. event_driven_start: idle room is filled between cycles too. passes: how often
-    the nodes are gone through, at most (at least 1)."""
+    the nodes are gone through, at most (at least 1). preference_moves: so many workloads may be moved in a cycle for
+    preferred rules alone (0: none)."""
 
     heads: int = 4
     tolerance: float = 0.01
@@ -28,6 +29,7 @@ class Params:
     cool_down_s: float = 0.0
     event_driven_start: bool = True
     passes: int = 3
+    preference_moves: int = 10
 
 
 def _whole(least: int) -> tuple[str, Any]:
@@ -48,6 +50,7 @@ _RIGHT: dict[str, tuple[str, Any]] = {
     "cool_down_s": ("a finite number, 0 or above", _number),
     "event_driven_start": ("true or false", lambda v: isinstance(v, bool)),
     "passes": _whole(1),
+    "preference_moves": _whole(0),
 }
 
 

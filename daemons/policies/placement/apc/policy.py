@@ -7,13 +7,15 @@ from typing import Any
 
 import numpy as np
 
+from daemons.models.placement_rules import PlacementRules, rules_of
 from daemons.policies.placement.apc.decision import decision_of
 from daemons.policies.placement.apc.exchange import Exchange
 from daemons.policies.placement.apc.gangs import Gangs
+from daemons.policies.placement.apc.misplaced import excluded, to_leave
 from daemons.policies.placement.apc.objective import compare
 from daemons.policies.placement.apc.params import Params, parsed
+from daemons.policies.placement.apc.preferences import Preferences
 from daemons.policies.placement.apc.problem import LEAST_MHZ, SLACK, Problem, problem_of
-from daemons.policies.placement.apc.rules import rules_of, to_leave
 from daemons.policies.placement.apc.search import Search
 from daemons.policies.placement.apc.spread import Spread
 from daemons.policies.placement.apc.state import State
@@ -51,7 +53,7 @@ class Apc:
 
     def _decided(self, snapshot: Snapshot, wanted: Params) -> PlacementDecision:
         problem = problem_of(snapshot, wanted)
-        rules = rules_of(problem)
+        rules = rules_of(snapshot, problem.usable)
         placement = State(problem, rules)
         web = Web(placement, apps_of(problem))
         fills = snapshot.at_cycle or wanted.event_driven_start
@@ -72,13 +74,24 @@ class Apc:
             Gangs(search, exchange).run()
             exchange.run()
             Spread(search).run()
+            Preferences(search).run()
             web.equalise(True)
         placement.foresee()
-        if _worse(web) and not to_leave(problem, rules) and not _to_share(problem):
+        if _worse(web) and not _has_to_change(placement, rules) and not _to_share(problem):
             placement = State(problem, rules, still=True)
             placement.foresee()
             return decision_of(problem, Web(placement, apps_of(problem)), search)
         return decision_of(problem, web, search)
+
+
+def _has_to_change(placement: State, rules: PlacementRules) -> bool:
+    """Return whether workloads should leave their nodes: always for those that must not be there, and for those for
+    whom others are in the wrong place if the placement moves one of them."""
+    problem = placement.problem
+    return any(
+        excluded(problem, rules, row) or placement.place_of(row) != problem.home[row]
+        for row in to_leave(problem, rules)
+    )
 
 
 def _to_share(problem: Problem) -> bool:

@@ -10,10 +10,10 @@ from heapq import heapify, heappop, heapreplace
 import numpy as np
 
 from daemons.policies.placement.apc.future import Place
+from daemons.policies.placement.apc.misplaced import excluded, to_leave
 from daemons.policies.placement.apc.objective import better
 from daemons.policies.placement.apc.problem import RUNNING, SLACK, SUSPENDED
 from daemons.policies.placement.apc.queues import order_of
-from daemons.policies.placement.apc.rules import to_leave
 from daemons.policies.placement.apc.sharing import Sharing
 from daemons.policies.placement.apc.state import State, Trial
 from daemons.policies.placement.apc.web import Web
@@ -22,6 +22,8 @@ from shared.policy_api.snapshot import Bools, Floats, Ints
 
 WORTH = 0.1  # who comes gets at least this part of its full speed, or does not come
 _PARTIAL = 3
+_PREFERRED = 8  # nodes tried for a job with preferences, those where it breaks least first
+_DOMAINS = 8  # racks, zones, ... tried for workloads that must share one
 _SAME = 1e-9
 Arrival = tuple[int, Place, float]
 Shape = tuple[bool, float, float, float, int, int, tuple[float, ...]]
@@ -29,7 +31,8 @@ Shape = tuple[bool, float, float, float, int, int, tuple[float, ...]]
 
 class Search:
     """One search; `run` improves the state it was made for. `floor`: the smallest utility if nothing is changed.
-    `blocked`: rows for whom something good was forbidden; `considered`: rows for whom others might have given way."""
+    `blocked`: rows for whom something good was forbidden; `considered`: rows for whom others might have given way;
+    `preferred`: rows that were moved for preferred rules alone."""
 
     def __init__(self, state: State, web: Web) -> None:
         self.state, self.problem, self.web = state, state.problem, web
@@ -47,6 +50,7 @@ class Search:
         self._no_way: dict[int, float] = {}
         self.blocked: dict[int, ReasonCode] = {}
         self.considered: set[int] = set()
+        self.preferred: set[int] = set()
         self._caps: dict[tuple[float, int], Floats] = {}
         self.waiting.sort(key=lambda row: order_of(state, row))
 
@@ -71,7 +75,19 @@ class Search:
         """Return the nodes that may take one instance and have the memory, bool[n]."""
         problem, caps = self.problem, self.caps(row)
         enough = self.free_mib >= problem.memory[row] * (1.0 - SLACK)
-        return enough & self.state.rules.allowed(row) & (caps >= problem.least_mhz[row]) & (caps > 0.0)
+        return enough & self.open_to(row) & (caps >= problem.least_mhz[row]) & (caps > 0.0)
+
+    def open_to(self, row: int) -> Bools:
+        """Return the nodes that required rules leave to the workload, given where the others are, bool[n]."""
+        return self.state.rules.open_to(row, self.state.layout)
+
+    def ranked(self, row: int, nodes: Ints, worth: Floats, free_mib: Floats | None = None) -> Ints:
+        """Return the nodes in order: the most `worth` (float64[nodes given]) first, of these the lowest penalty, of
+        these the least memory to spare (free_mib: float64[n], None: what is free now)."""
+        rules, free_mib = self.state.rules, self.free_mib if free_mib is None else free_mib
+        penalty = rules.penalty(row, self.state.layout) if rules.preferring else None
+        keys = (free_mib[nodes],) if penalty is None else (free_mib[nodes], penalty[nodes])
+        return nodes[np.lexsort((*keys, -worth))]
 
     def take(self, trial: Trial) -> None:
         """Make a trial come true."""
@@ -84,23 +100,26 @@ class Search:
         self.most_free_mib = float(self.free_mib.max(initial=0.0))
 
     def place(self, gone: Sequence[int], come: Sequence[Arrival]) -> Trial | None:
-        """Return a trial; None also if a group forbids a place or there would be too many changes."""
-        state = self.state
-        if state.rules.groups:
-            targets: dict[int, Place | None] = dict.fromkeys(gone)
-            targets.update({row: place for row, place, _ in come})
+        """Return a trial; None also if a required rule forbids a place or there would be too many changes."""
+        state, rules = self.state, self.state.rules
+        if not rules.relations and not rules.preferring:
+            return self._within_limit(state.trial(gone, come))
+        targets: dict[int, Place | None] = dict.fromkeys(gone)
+        targets.update({row: place for row, place, _ in come})
 
-            def place_of(row: int) -> Place | None:
-                return targets[row] if row in targets else state.place_of(row)
-
-            if any(state.rules.clashes(row, place, place_of) for row, place, _ in come):
+        if rules.relations:
+            then = state.layout.after(targets)
+            if any(rules.clashes(row, place, then) for row, place, _ in come):
                 return None
-        return self._within_limit(state.trial(gone, come))
+        trial = self._within_limit(state.trial(gone, come))
+        if trial is not None and rules.preferring:
+            trial.penalty = rules.added_penalty(targets, state.layout)
+        return trial
 
     def exchange(self, node: int, gone: Sequence[int], come: Sequence[int]) -> Trial | None:
         """Return `place` for one node where all jobs have one instance."""
-        state, k = self.state, self.problem.k
-        if state.rules.groups or any(k[row] > 1 for row in state.here[node]):
+        state, rules, k = self.state, self.state.rules, self.problem.k
+        if rules.relations or rules.preferring or any(k[row] > 1 for row in state.here[node]):
             return self.place(gone, [(row, (node,), 0.0) for row in come])
         return self._within_limit(state.exchange(node, gone, come))
 
@@ -116,7 +135,8 @@ class Search:
     def fill_at_once(self) -> bool:
         """Start all waiting jobs if they all fit at full speed; else none."""
         state, problem, sharing = self.state, self.problem, self.state.sharing
-        if state.still or state.rules.groups or any(problem.k[row] > 1 for row in self.waiting):
+        related = state.rules.relations or state.rules.preferring
+        if state.still or related or any(problem.k[row] > 1 for row in self.waiting):
             return False
         free_mib, idle_mhz = self.free_mib.copy(), self.idle_mhz.copy()
         loads = None if sharing is None else sharing.columns()
@@ -229,7 +249,7 @@ class Search:
                 continue
             if (
                 not (self.fill_gang(row) if problem.k[row] > 1 else self.fill_one(row))
-                and row not in self.state.rules.groups
+                and row not in self.state.rules.relations
             ):
                 struck.add(shape)
 
@@ -241,6 +261,8 @@ class Search:
                 return False
             roomy = self.roomy(row)
         caps = self.caps(row)
+        if self.state.rules.prefers(row):
+            return self._fill_preferred(row, roomy, caps)
         if self.state.sharing is not None and self.state.sharing.uses(row):
             return self._fill_shared(self.state.sharing, row, roomy, caps)
         full = roomy & (self.idle_mhz >= caps * (1.0 - SLACK))
@@ -260,6 +282,28 @@ class Search:
             self.take(best)
         return bool(some.size) or bool(full.any())
 
+    def _fill_preferred(self, row: int, roomy: Bools, caps: Floats) -> bool:
+        """Do `fill_one` for a job with preferences: of the places with about the same utility the one where it breaks
+        least."""
+        least = np.maximum(self.problem.least_mhz[row], WORTH * caps)
+        nodes = (roomy & (self.idle_mhz >= least)).nonzero()[0]
+        penalty = self.state.rules.penalty(row, self.state.layout)
+        speed = np.minimum(self.idle_mhz, caps)
+        if self.state.sharing is not None and self.state.sharing.uses(row):
+            speed = speed / self.state.sharing.joined(row)
+        fastest = self.ranked(row, nodes, speed[nodes])[:_PARTIAL].tolist()
+        if penalty is not None:
+            fastest += nodes[np.lexsort((self.free_mib[nodes], -speed[nodes], penalty[nodes]))][:_PREFERRED].tolist()
+        image = self.problem.home[row][0] if self.problem.state[row] == SUSPENDED else -1
+        best: Trial | None = None
+        for node in dict.fromkeys([image, *fastest] if image in nodes else fastest):
+            trial = self.place((), [(row, (node,), 0.0)])
+            if trial is not None and better(self.state, trial, best, self.floor):
+                best = trial
+        if best is not None:
+            self.take(best)
+        return bool(nodes.size)
+
     def _fill_shared(self, sharing: Sharing, row: int, roomy: Bools, caps: Floats) -> bool:
         """Do `fill_one` for a job that is slowed down by some of the jobs next to it, and slows them."""
         least = np.maximum(self.problem.least_mhz[row], WORTH * caps)
@@ -267,8 +311,7 @@ class Search:
         nodes = (roomy & (self.idle_mhz >= least)).nonzero()[0]
         if not nodes.size:
             return False
-        order = np.lexsort((self.free_mib[nodes], -speed[nodes]))
-        ranked: list[int] = nodes[order].tolist()
+        ranked: list[int] = self.ranked(row, nodes, speed[nodes]).tolist()
         image = self.problem.home[row][0] if self.problem.state[row] == SUSPENDED else -1
         if image in ranked[1:]:
             ranked.remove(image)
@@ -290,27 +333,27 @@ class Search:
         memory, mask = self.problem.memory[row], self.state.rules.mask_of[row]
         if memory >= self._no_way.get(mask, math.inf):
             return False
-        node = self.web.give_way(memory, self.state.rules.allowed(row).tolist())
+        node = self.web.give_way(memory, self.open_to(row).tolist())
         if node is None:
-            self._no_way[mask] = memory
+            if row not in self.state.rules.relations:
+                self._no_way[mask] = memory
             return False
         self.free_mib[node], self.idle_mhz[node] = self.state.free_mib[node], self.state.idle_mhz(node)
         return True
 
     def best_nodes(self, row: int, full: Bools, caps: Floats) -> list[int]:
         """Return the nodes on which the job runs at full speed: its image's node, else the fastest, of these the one
-        with the least memory to spare; with groups all of them, in that order."""
+        with the least memory to spare; with relations all of them, in that order."""
         image = self.problem.home[row][0] if self.problem.state[row] == SUSPENDED else -1
         if image >= 0 and full[image]:
             first = [image]
-            if row not in self.state.rules.groups:
+            if row not in self.state.rules.relations:
                 return first
         nodes = full.nonzero()[0]
         if not nodes.size:
             return []
-        order = np.lexsort((self.free_mib[nodes], -caps[nodes]))
-        ranked: list[int] = nodes[order].tolist()
-        return ranked if row in self.state.rules.groups else ranked[:1]
+        ranked: list[int] = self.ranked(row, nodes, caps[nodes]).tolist()
+        return ranked if row in self.state.rules.relations else ranked[:1]
 
     def fill_gang(self, row: int) -> bool:
         """Place all instances of a job in idle room, as fast as they can all be."""
@@ -333,19 +376,14 @@ class Search:
         problem, k = self.problem, self.problem.k[row]
         if mhz <= 0.0:
             return None
-        fits = self.state.rules.allowed(row) & (self.caps(row) >= mhz * (1.0 - SLACK))
-        with np.errstate(all="ignore"):
-            slots = np.floor(idle_mhz / mhz + SLACK)
-            if problem.memory[row] > 0.0:
-                slots = np.minimum(slots, np.floor(free_mib / problem.memory[row] + SLACK))
-        most = 1 if self._apart(row) else k
-        slots = np.where(fits, np.clip(np.nan_to_num(slots), 0, most), 0).astype(np.int64)
-        if self._together(row):
-            slots = np.where(slots >= k, slots, 0)
+        slots = self._slots(row, mhz, free_mib, idle_mhz)
         if slots.sum() < k:
             return None
+        homes = problem.home[row] if problem.state[row] == SUSPENDED else ()
+        if row in self.state.rules.relations or self.state.rules.prefers(row):
+            return self._chosen(row, slots, k, homes)
         place = [-1] * k
-        for index, node in enumerate(problem.home[row] if problem.state[row] == SUSPENDED else ()):
+        for index, node in enumerate(homes):
             if node >= 0 and slots[node] > 0:
                 place[index] = node
                 slots[node] -= 1
@@ -353,6 +391,28 @@ class Search:
             return None
         rest = self._in_order(row, slots)
         return tuple(node if node >= 0 else rest.pop(0) for node in place)
+
+    def _slots(self, row: int, mhz: float, free_mib: Floats, idle_mhz: Floats) -> Ints:
+        """Return how many instances at a speed each node could take, regardless of other workloads, int64[n]."""
+        problem = self.problem
+        fits = self.state.rules.allowed(row) & (self.caps(row) >= mhz * (1.0 - SLACK))
+        with np.errstate(all="ignore"):
+            slots = np.floor(idle_mhz / mhz + SLACK)
+            if problem.memory[row] > 0.0:
+                slots = np.minimum(slots, np.floor(free_mib / problem.memory[row] + SLACK))
+        most = 1 if problem.spread[row] else problem.k[row]
+        return np.where(fits, np.clip(np.nan_to_num(slots), 0, most), 0).astype(np.int64)
+
+    def _chosen(
+        self, row: int, slots: Ints, count: int, homes: Place = (), kept: Place = (), rank: Floats | None = None
+    ) -> Place | None:
+        """Return nodes for instances of a workload with relations or preferences, None if there are none."""
+        rules, sharing = self.state.rules, self.state.sharing
+        if rank is None and sharing is not None and sharing.uses(row):
+            rank = sharing.joined(row)
+        place = rules.choose(row, slots, count, self.state.layout, homes, rank, kept)
+        bound = row in rules.no_migration and max(homes, default=-1) >= 0
+        return None if place is not None and bound and place != homes else place
 
     def _in_order(self, row: int, slots: Ints) -> list[int]:
         """Return the slots, node by node; for a job that is slowed by sharing, those with the least slowdown first."""
@@ -367,13 +427,6 @@ class Search:
             cost.append(slow[node] + seen[node] * own[node])
             seen[node] += 1
         return [rest[at] for at in sorted(range(len(rest)), key=cost.__getitem__)]
-
-    def _apart(self, row: int) -> bool:
-        groups = self.state.rules.groups.get(row, ())
-        return self.problem.spread[row] or any(group.alone and not group.together for group in groups)
-
-    def _together(self, row: int) -> bool:
-        return any(group.together for group in self.state.rules.groups.get(row, ()))
 
     # --- nodes to be emptied -------------------------------------------------------------------------------------
 
@@ -390,60 +443,125 @@ class Search:
                 self.move_off(row)
 
     def move_off(self, row: int) -> None:
-        """Move the instances of a job from the nodes that it should leave, with those that must share its node."""
-        rows = {row}
-        for group in self.state.rules.groups.get(row, ()):
-            if group.together:
-                rows.update(o for o in group.rows if self.state.place_of(o) is not None)
-        if any(not self.problem.movable[member] or self.problem.cool[member] for member in rows):
+        """Move the instances of a job from the nodes that it should leave; if it must share a domain with others, and
+        that has no room, with all of these."""
+        rules, problem = self.state.rules, self.problem
+        if row in rules.relations:
+            if not (excluded(problem, rules, row) or rules.clashes(row, problem.home[row], self.state.layout)):
+                return  # another one has moved
+            if self._move_alone(row):
+                return
+        rows = rules.near(row, self.state.layout)
+        if any(not problem.movable[member] or problem.cool[member] for member in rows):
             return
+        if any(problem.is_replica[member] or member in rules.no_migration for member in rows):
+            return
+        barred = np.zeros(len(problem.leaving), dtype=np.bool_)
+        for _ in range(_DOMAINS if len(rows) > 1 else 1):
+            target = self._move_all(sorted(rows), barred)
+            if target is None:
+                return
+            for relation in rules.relations.get(row, ()):
+                if relation.together:
+                    barred |= relation.domain == relation.domain.item(target)
+
+    def _move_all(self, rows: Sequence[int], barred: Bools) -> int | None:
+        """Move jobs that must share a domain, together, not to `barred` nodes; return the node that the first could
+        have gone to if it is impossible, None if it is done or no node is left."""
         slower = not self.state.still and any(self.problem.k[member] > 1 for member in rows)
+        tried = None
         for part in (1.0, 0.5, 0.25, 0.0) if slower else (1.0,):
-            come = self._away(sorted(rows), part)
+            come, first = self._away(rows, part, barred)
+            tried = first if tried is None else tried
             trial = self.place([member for member, _, _ in come], come) if come is not None else None
             if trial is not None:
                 self.take(trial)
-                return
+                return None
+        return tried
 
-    def _away(self, rows: Sequence[int], part: float) -> list[Arrival] | None:
-        """New places for jobs that leave; those of several instances run at a part of their speed."""
-        problem, rules = self.problem, self.state.rules
+    def _move_alone(self, row: int) -> bool:
+        """Move only those instances of a job with relations that are in the wrong place; return whether it was done."""
+        problem, state, rules = self.problem, self.state, self.state.rules
+        was, open_ = state.places[row] or (), self.open_to(row)
+        kept = [open_.item(node) and not problem.leaving[node] for node in was]
+        if rules.clashes(row, tuple(node for node, stays in zip(was, kept, strict=True) if stays), state.layout):
+            kept = [False] * len(was)
+        count = kept.count(False)
+        if not count:
+            return False
+        least = max(state.division.limits(row, node)[0] for node in was)
+        if problem.k[row] == 1:
+            target = self._refuge(row, (), least, self.free_mib, self.idle_mhz, open_)
+            trial = None if target is None else self.place([row], [(row, (target,), least)])
+            if trial is not None:
+                self.take(trial)
+            return trial is not None
+        stay = tuple(node for node, stays in zip(was, kept, strict=True) if stays)
+        for part in (1.0,) if state.still else (1.0, 0.5, 0.25, 0.0):
+            mhz = max(least, part * state.jobs[row].mhz)
+            slots = self._slots(row, mhz, self.free_mib, self.idle_mhz)
+            if problem.spread[row]:
+                slots[list(stay)] = 0
+            chosen = self._chosen(row, slots, count, kept=stay, rank=-np.minimum(self.idle_mhz, self.caps(row)))
+            if chosen is None:
+                continue
+            rest = iter(chosen)
+            place = tuple(node if stays else next(rest) for node, stays in zip(was, kept, strict=True))
+            trial = self.place([row], [(row, place, mhz)])
+            if trial is not None:
+                self.take(trial)
+                return True
+        return False
+
+    def _away(self, rows: Sequence[int], part: float, barred: Bools) -> tuple[list[Arrival] | None, int | None]:
+        """Return new places for jobs that leave, those of several instances run at a part of their speed (None: there
+        are none), and the first node that was chosen."""
+        problem, state, rules = self.problem, self.state, self.state.rules
         free_mib, idle_mhz = self.free_mib.copy(), self.idle_mhz.copy()
         come: list[Arrival] = []
-        only = None
+        first: int | None = None
+        targets: dict[int, Place | None] = dict.fromkeys(rows)
+        layout = state.layout.after(targets)
         for row in rows:
-            place = list(self.state.places[row] or ())
-            least = self.state.division.limits(row, place[0])[0]
-            mhz = max(least, part * self.state.jobs[row].mhz) if problem.k[row] > 1 else least
+            place = list(state.places[row] or ())
+            least = state.division.limits(row, place[0])[0]
+            mhz = max(least, part * state.jobs[row].mhz) if problem.k[row] > 1 else least
+            relations = [each for each in rules.relations.get(row, ()) if each.together]
+            open_ = rules.open_to(row, layout) & ~barred
             for index, node in enumerate(place):
-                if not self._together(row) and rules.on(row, node) and not problem.leaving[node]:
+                if not relations and rules.on(row, node) and not problem.leaving[node]:
                     continue
-                target = self._refuge(row, place, mhz, free_mib, idle_mhz, only)
+                others = [*place[:index], *place[index + 1 :]] if row in rules.relations else place
+                target = self._refuge(row, others, mhz, free_mib, idle_mhz, open_)
                 if target is None:
-                    return None
+                    return None, first
                 place[index] = target
+                first = target if first is None else first
                 free_mib[target] -= problem.memory[row]
                 idle_mhz[target] -= mhz
-                only = target if self._together(row) else None
+                for relation in relations:
+                    open_ = open_ & (relation.domain == relation.domain.item(target))
             come.append((row, tuple(place), mhz))
-        return come
+            targets[row] = tuple(place)
+        return come, first
 
     def _refuge(
-        self, row: int, place: Sequence[int], mhz: float, free_mib: Floats, idle_mhz: Floats, only: int | None
+        self, row: int, others: Sequence[int], mhz: float, free_mib: Floats, idle_mhz: Floats, open_: Bools
     ) -> int | None:
-        """Return the node with capacity for one more instance that has the most idle CPU; in a scheduling cycle, a
-        single instance may reduce the CPU of others."""
+        """Return the node in `open_` with capacity for one more instance that has the most idle CPU; in a scheduling
+        cycle, a single instance may reduce the CPU of others. others: where the rest of its instances are."""
         problem, caps = self.problem, self.caps(row)
-        fits = (free_mib >= problem.memory[row] * (1.0 - SLACK)) & self.state.rules.allowed(row)
+        fits = (free_mib >= problem.memory[row] * (1.0 - SLACK)) & open_
         fits &= (caps >= problem.least_mhz[row]) & (caps > 0.0)
         if self.state.still:
             fits &= idle_mhz >= np.maximum(problem.least_mhz[row], WORTH * caps)
         if problem.k[row] > 1:
             fits &= (idle_mhz >= mhz * (1.0 - SLACK)) & (caps >= mhz * (1.0 - SLACK))
-        if self._apart(row):
-            fits[list(place)] = False
-        if only is not None:
-            fits &= np.arange(fits.size) == only
+        if problem.spread[row]:
+            fits[list(others)] = False
+        for relation in self.state.rules.relations.get(row, ()):
+            if relation.alone and not relation.together:
+                fits &= ~np.isin(relation.domain, [relation.domain_of(node) for node in others])
         nodes = fits.nonzero()[0]
         if not nodes.size:
             return None
@@ -451,4 +569,4 @@ class Search:
         sharing = self.state.sharing
         if sharing is not None and sharing.uses(row):
             spare = spare / sharing.joined(row)[nodes]
-        return int(nodes[np.lexsort((free_mib[nodes], -spare))[0]])
+        return int(self.ranked(row, nodes, spare, free_mib)[0])

@@ -107,7 +107,7 @@ class Spread:
             alone = np.maximum(search.idle_mhz, (search.idle_mhz + given) * own / (weight + own))
             expected = np.minimum(alone, caps)
             nodes = (fits & (expected > GAIN * self.state.jobs[row].mhz)).nonzero()[0]
-            for target in nodes[np.lexsort((search.free_mib[nodes], -expected[nodes]))][:_TARGETS].tolist():
+            for target in search.ranked(row, nodes, expected[nodes])[:_TARGETS].tolist():
                 trial = search.place([row], [(row, (target,), 0.0)])
                 if trial is not None:
                     yield trial

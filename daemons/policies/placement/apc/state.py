@@ -9,11 +9,12 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from daemons.models.neighbours import FORMULA, Crowd
+from daemons.models.placement_relations import Layout
+from daemons.models.placement_rules import PlacementRules
 from daemons.policies.placement.apc.future import Future, FutureColumns, Place, columns_of, future_of
 from daemons.policies.placement.apc.leftover import Claim, contested, fair_gangs, fair_level, fair_shares, share
 from daemons.policies.placement.apc.level import Levels
 from daemons.policies.placement.apc.problem import LARGEST, LEAST_MHZ, RUNNING, SLACK, SUSPENDED, WAITING, Problem
-from daemons.policies.placement.apc.rules import Rules
 from daemons.policies.placement.apc.sharing import Sharing, Totals, same, sharing_of
 from shared.policy_api.snapshot import Bools, Floats, Ints
 
@@ -24,7 +25,8 @@ NOBODY = Crowd(np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64))
 @dataclass(slots=True, eq=False)
 class Trial:
     """What a change to the state would lead to. nodes: the jobs on every node that it touches. moves: by how many the
-    jobs suspended or moved grow. totals: what is shared on these nodes (None: nothing anywhere)."""
+    jobs suspended or moved grow. totals: what is shared on these nodes (None: nothing anywhere). penalty: by how much
+    the weights of broken preferences grow."""
 
     changed: dict[int, Future]
     nodes: dict[int, list[int]]
@@ -35,6 +37,7 @@ class Trial:
     come: tuple[int, ...] = ()
     worst: float = field(default=0.0)
     totals: Mapping[int, Totals] | None = None
+    penalty: float = 0.0
 
 
 class Futures(dict[int, Future]):
@@ -55,7 +58,7 @@ class State:
     applications that may be changed, `seat_mhz` by node; `free_mib`; `before`: utility by row if nothing is changed,
     `slow_before`: how many times as long as alone each takes then. `sharing`: None where it is not to count."""
 
-    def __init__(self, problem: Problem, rules: Rules, still: bool = False) -> None:
+    def __init__(self, problem: Problem, rules: PlacementRules, still: bool = False) -> None:
         self.problem, self.rules = problem, rules
         count = len(problem.cpu_mhz)
         self.rows = problem.tracked
@@ -71,6 +74,7 @@ class State:
         self.levels = Levels(problem)
         self.moves = self.trials = 0
         self.still = still or not problem.snapshot.at_cycle
+        self.layout = Layout(self.place_of)
         self.division = Division(self)
         self.sharing: Sharing | None = sharing_of(problem)
         self.had_mhz = mhz = self._settle()
@@ -178,6 +182,7 @@ class State:
         if problem.home[row] != (node,) or not problem.movable[row]:
             self.replicas_coming_mib[node] += problem.memory[row]
             self.moves += problem.movable[row]
+        self.layout.changed()
 
     def remove_replica(self, row: int) -> None:
         """Record that an instance of a web application no longer runs."""
@@ -190,6 +195,7 @@ class State:
         if problem.home[row] != (node,) or not problem.movable[row]:
             self.replicas_coming_mib[node] -= problem.memory[row]
             self.moves -= problem.movable[row]
+        self.layout.changed()
 
     # --- what is where -------------------------------------------------------------------------------------------
 
@@ -234,6 +240,7 @@ class State:
             self.places[row] = (node,)
             self.here[node].append(row)
             self.free_mib[node] -= self.problem.memory[row]
+        self.layout.changed()
         self.trials += 1
         self.redivide()
 
@@ -274,6 +281,7 @@ class State:
             self.places[row] = None
             self.here[node].remove(row)
             self.free_mib[node] += self.problem.memory[row]
+        self.layout.changed()
         self.redivide()
 
     def weigh(self) -> None:
@@ -315,7 +323,7 @@ class State:
         """Return the trial in which jobs stop running, or run elsewhere: (row, place, MHz of each of several
         instances).
 
-        A row in both moves. The caller checks memory and groups. None: there is not enough CPU.
+        A row in both moves. The caller checks memory and relations. None: there is not enough CPU.
         """
         problem, jobs = self.problem, self.jobs
         self.trials += 1
@@ -478,6 +486,8 @@ class State:
                     self.free_mib[node] -= problem.memory[row]
             if problem.aims[row]:
                 equation.append((row, job.a, job.tb, was.a, was.tb))
+            if job.place != self.places[row]:
+                self.layout.changed()
             self.jobs[row], self.places[row] = job, job.place
             self.columns.note(row, job)
         for node, rows in trial.nodes.items():

@@ -15,8 +15,8 @@ from scipy.optimize import brentq  # type: ignore[import-untyped]  # scipy has n
 
 from daemons.models.web_utility import AppUtility, app_utilities, expected_flows
 from daemons.policies.placement.apc.leftover import fair_level, share
+from daemons.policies.placement.apc.misplaced import excluded, misplaced
 from daemons.policies.placement.apc.problem import LEAST_MHZ, RUNNING, SLACK, Problem
-from daemons.policies.placement.apc.rules import misplaced
 from daemons.policies.placement.apc.state import State
 from shared.base.errors import InvalidValue
 from shared.policy_api.snapshot import Floats, FlowColumns, Snapshot, take_rows
@@ -295,22 +295,23 @@ class Web:
                         break
 
     def _spots(self, app: App, least_mhz: float) -> list[int]:
-        """Return the nodes that may take another instance and have at least `least_mhz` idle, the idlest first."""
+        """Return the nodes that may take another instance and have at least `least_mhz` idle, the idlest first, of
+        these those with the lowest penalty."""
         rows = self._waiting(app)
         if not rows:
             return []
         state, problem, row = self.state, self.problem, rows[0]
         taken = set(self._nodes(app))
-        allowed = state.rules.allowed(row).nonzero()[0].tolist()
+        penalty = state.rules.penalty(row, state.layout)
         spots = []
-        for node in allowed:
+        for node in state.rules.open_to(row, state.layout).nonzero()[0].tolist():
             least, most = state.division.limits(row, node)
             if node in taken or most < least or problem.memory[row] > state.free_mib[node] * (1.0 + SLACK):
                 continue
             idle = min(state.idle_mhz(node), most)
             if idle >= least_mhz * most and state.spare_mhz(node) >= least:
-                spots.append((-idle, node))
-        return [node for _, node in sorted(spots)]
+                spots.append((-idle, 0.0 if penalty is None else penalty.item(node), node))
+        return [node for *_, node in sorted(spots)]
 
     def _nodes(self, app: App) -> Iterator[int]:
         """Yield the nodes of the application's instances, including those that cannot be changed."""
@@ -333,7 +334,7 @@ class Web:
         return len(app.running) + app.fixed
 
     def _start(self, app: App, row: int, node: int) -> bool:
-        if self.state.rules.clashes(row, (node,), self.state.place_of):
+        if self.state.rules.clashes(row, (node,), self.state.layout):
             return False
         self.state.add_replica(row, node)
         app.running.append(row)
@@ -373,7 +374,10 @@ class Web:
         """Return whether a running instance may not be moved, or need not."""
         problem, state, limit = self.problem, self.state, self.problem.params.changes_max
         stays = not misplaced(problem, state.rules, row) or problem.cool[row] or row in state.rules.no_migration
-        return stays or bool(limit and state.moves >= limit)
+        if stays or (limit and state.moves >= limit):
+            return True
+        place = (state.replica_place[row],)
+        return not excluded(problem, state.rules, row) and not state.rules.clashes(row, place, state.layout)
 
     def _refuges(self, app: App, row: int) -> list[int]:
         """Return the nodes that can take a displaced instance, with the least CPU that it must have."""
@@ -381,11 +385,11 @@ class Web:
         taken = set(self._nodes(app))
         return [
             node
-            for node in state.rules.allowed(row).nonzero()[0].tolist()
+            for node in state.rules.open_to(row, state.layout).nonzero()[0].tolist()
             if node not in taken
             and problem.memory[row] <= state.free_mib[node] * (1.0 + SLACK)
             and state.division.limits(row, node)[0] <= min(state.division.limits(row, node)[1], state.spare_mhz(node))
-            and not state.rules.clashes(row, (node,), state.place_of)
+            and not state.rules.clashes(row, (node,), state.layout)
         ]
 
     def _move_off(self, app: App) -> None:
@@ -395,14 +399,19 @@ class Web:
                 continue
             was = state.replica_place[row]
             state.remove_replica(row)
+            penalty = state.rules.penalty(row, state.layout)
             spots = [
-                (-min(state.spare_mhz(node), state.division.limits(row, node)[1]), node)
+                (
+                    -min(state.spare_mhz(node), state.division.limits(row, node)[1]),
+                    0.0 if penalty is None else penalty.item(node),
+                    node,
+                )
                 for node in self._refuges(app, row)
             ]
             if not spots and self.problem.leaving[was] and self._is_spare(app):
                 app.running.remove(row)  # stopped: the node is to become empty
                 continue
-            state.add_replica(row, min(spots)[1] if spots else was)
+            state.add_replica(row, min(spots)[-1] if spots else was)
 
     def _at_most(self, app: App) -> None:
         most = self.problem.snapshot.web.max_instances.item(app.row)
@@ -434,11 +443,12 @@ class Web:
         given = sum(self.state.replica_given_mhz[row] for row in app.running)
         missing = app.wants_mhz(self.target if short else math.inf) - given
         started: list[int] = []
-        for row, node in zip(self._waiting(app)[: most - self._count(app)], spots, strict=False):
-            if missing <= 0.0 and started:
+        waiting = self._waiting(app)[: most - self._count(app)]
+        for node in spots:
+            if len(started) == len(waiting) or (missing <= 0.0 and started):
                 break
-            if self._start(app, row, node):
-                started.append(row)
+            if self._start(app, waiting[len(started)], node):
+                started.append(waiting[len(started)])
                 missing -= max(self.state.idle_mhz(node), LEAST_MHZ)
         if not started:
             return False

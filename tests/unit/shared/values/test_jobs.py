@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from shared.base.errors import InvalidValue
-from shared.values.jobs import Job, Stage, instance_name, workload_of
+from shared.values.jobs import Job, Preference, PreferenceKind, Rules, Stage, instance_name, workload_of
 from shared.values.nodes import Node
 
 
@@ -61,6 +61,64 @@ def test_an_instance_never_gets_more_than_its_vcpus() -> None:
     assert job(stages=(Stage(1.0, 5000.0),)).speed_on_mhz(node) == 1000.0
     assert job(stages=(Stage(1.0, 5000.0),), vcpus=3).speed_on_mhz(node) == 3000.0
     assert job(stages=(Stage(1.0, 5000.0),), vcpus=9).speed_on_mhz(node) == 4000.0
+
+
+PREFER = PreferenceKind
+
+
+def prefers(*kinds: PreferenceKind, **more: object) -> dict[str, object]:
+    return {"preferred": tuple(Preference(kind, "x", **more) for kind in kinds)}  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("rules", "said"),
+    [
+        ({"node_affinity": ("x",), "node_anti_affinity": ("x", "y")}, "no node that `node_affinity` names too"),
+        ({"affinity": "x", "anti_affinity": "x"}, "another group than `affinity`"),
+        ({"vm_affinity": ("x",), "vm_anti_affinity": ("x",)}, "no workload that `vm_affinity` names too"),
+        (
+            {"affinity": "x", "anti_affinity": "x", "affinity_scope": "rack", "anti_affinity_scope": "rack"},
+            "another group than `affinity`",
+        ),
+        ({"affinity": "x", "anti_affinity": "x", "anti_affinity_scope": "rack"}, "another group than `affinity`"),
+        (prefers(PREFER.NODE_AFFINITY, PREFER.NODE_ANTI_AFFINITY), "not both this and node-affinity to it"),
+        (prefers(PREFER.AFFINITY, PREFER.AFFINITY), "each preference once"),
+        (prefers(PREFER.LABEL_AFFINITY) | {"label_anti_affinity": ("x",)}, "nothing that `label_anti_affinity` rules"),
+        (prefers(PREFER.NODE_AFFINITY) | {"node_anti_affinity": ("x",)}, "nothing that `node_anti_affinity` rules"),
+        ({"affinity_scope": ""}, '"node", or the key of a label'),
+        ({"anti_affinity_scope": "rack=r1"}, '"node", or the key of a label'),
+        ({"vm_affinity": ("x",) * 101}, "0 to 100"),
+    ],
+)
+def test_rules_that_cannot_all_hold_are_refused(rules: dict[str, object], said: str) -> None:
+    with pytest.raises(InvalidValue, match=said):
+        Rules(**rules)  # type: ignore[arg-type]
+
+
+def test_the_same_zone_on_different_nodes_is_no_contradiction() -> None:
+    rules = Rules(affinity="db", anti_affinity="db", affinity_scope="zone", vm_affinity=("a",), vm_anti_affinity=("a",))
+    assert rules.divisible
+    assert Rules(**prefers(PREFER.AFFINITY, PREFER.LABEL_AFFINITY), anti_affinity="x").preferred[0].weight == 10  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"target": ""}, "the name of a node, label, workload or group"),
+        ({"scope": "rack"}, "only affinity has a scope"),
+        ({"weight": 0}, "1 to 100"),
+        ({"weight": 101}, "1 to 100"),
+        ({"weight": math.nan}, "1 to 100"),
+    ],
+)
+def test_a_bad_preference_is_refused(fields: dict[str, object], said: str) -> None:
+    with pytest.raises(InvalidValue, match=said):
+        Preference(**({"kind": PREFER.LABEL_AFFINITY, "target": "ssd"} | fields))  # type: ignore[arg-type]
+
+
+def test_a_label_is_not_both_required_and_ruled_out() -> None:
+    with pytest.raises(InvalidValue, match="no label that `required_labels` names too"):
+        job(required_labels=("ssd", "new"), rules=Rules(label_anti_affinity=("ssd",)))
 
 
 def test_a_vm_is_named_after_its_workload_and_index() -> None:

@@ -135,19 +135,27 @@ def test_a_limit_on_changes_is_kept(tmp_path: Path) -> None:
     assert sum(each["action"] == "suspend" for each in kept["changes"]) == 1
 
 
-def test_constraints_are_kept(tmp_path: Path) -> None:
-    """Jobs that would all fit on one node."""
+@pytest.mark.parametrize("policy", ["first-fit", "edf", "apc"])
+def test_constraints_are_kept(tmp_path: Path, policy: str) -> None:
+    """Jobs that would all fit on one node, and would rather be in another rack."""
     raw = case(
-        nodes=[node("n1", cpu_mhz=4000), node("n2", cpu_mhz=4000)],
-        jobs=[job("a", goal_s=50), job("b", goal_s=50), job("c", goal_s=50)],
+        nodes=[
+            *(node(name, cpu_mhz=4000, labels=["rack=1"]) for name in ("n1", "n2")),
+            node("n3", cpu_mhz=4000, labels=["rack=2", "old"]),
+            node("n4", cpu_mhz=4000, labels=["rack=2"]),
+        ],
+        jobs=[job(name, goal_s=50) for name in "abcd"],
         constraints=[
             {"kind": "apart", "members": ["a", "b"]},
             {"kind": "pin", "members": ["c"], "nodes": ["n2"]},
+            {"kind": "apart", "members": ["d"], "about": ["c"], "scope": "rack", "weight": 7},
+            {"kind": "forbid", "members": ["d"], "labels": ["old"]},
         ],
     )
-    found = placed(tmp_path, raw)["placement"]
+    found = placed(tmp_path, raw, "--policy", policy)["placement"]
     assert found["a"]["node"] != found["b"]["node"]
     assert found["c"]["node"] == "n2"
+    assert found["d"]["node"] == "n4"
 
 
 def test_nothing_placed_is_status_1_with_the_same_json(tmp_path: Path) -> None:
@@ -203,6 +211,14 @@ def test_for_people(tmp_path: Path) -> None:
     outcome = place(tmp_path, raw, "--policy", "edf")
     assert outcome.exit_code == 0
     words = re.sub(r"\s+", " ", outcome.stdout)
-    for said in ("nightly", "n1 3,900 MHz", "0.6044", "resume", "earlier-goal", "index", "no-cpu", "level of the jobs"):
+    for said in (
+        "nightly",
+        "n1 3,900 MHz",
+        "0.6044",
+        "resume",
+        "earlier-goal",
+        "index",
+        "constraint",
+        "level of the jobs",
+    ):
         assert said in words
-    assert "may ignore rules" in outcome.stderr

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import pickle
+from dataclasses import replace
 
 import pytest
 
@@ -11,7 +12,7 @@ from daemons.policies.placement.first_fit import FirstFit
 from shared.base.errors import InvalidInput
 from shared.policy_api.decision import ChangeKind, PlacementDecision, Reason, ReasonCode
 from shared.policy_api.snapshot import Snapshot, WorkloadState
-from shared.values.jobs import Allotment
+from shared.values.jobs import Allotment, Constraint, ConstraintKind
 from sim_backend.conformance.clusters import NodeRow, WorkRow, snapshot
 
 RUNNING, SUSPENDED = WorkloadState.RUNNING, WorkloadState.SUSPENDED
@@ -188,3 +189,78 @@ def test_decision_travels_between_processes() -> None:
     again = pickle.loads(pickle.dumps(decision))
     assert again.refusals[0].reason.code is ReasonCode.FITS_NO_NODE
     assert (again.changes, list(again.refusals)) == (decision.changes, list(decision.refusals))
+
+
+# --- rules -----------------------------------------------------------------------------------------------------------
+
+RACKS = [NodeRow(f"n{at}", labels=(f"rack=r{at // 2}",)) for at in range(4)]
+APART, TOGETHER, KEEP = ConstraintKind.APART, ConstraintKind.TOGETHER, ConstraintKind.KEEP
+
+
+def on(name: str, *nodes: int, **more: object) -> WorkRow:
+    """Runs there with 1,000 MHz each."""
+    given = tuple((node, 1000.0) for node in nodes)
+    return WorkRow(name, RUNNING, instances=len(nodes), places=given, **more)  # type: ignore[arg-type]
+
+
+def ruled(rows: list[WorkRow], *constraints: Constraint, **more: object) -> PlacementDecision:
+    """The decision on two racks of two nodes."""
+    return decide(replace(snapshot(RACKS, rows), constraints=constraints, **more))  # type: ignore[arg-type]
+
+
+def test_starts_obey_rules_and_the_others_are_refused_by_name() -> None:
+    apart = Constraint(APART, ("a", "b", "c"), scope="rack")
+    decision = ruled([WorkRow("a"), WorkRow("b"), WorkRow("c"), WorkRow("free")], apart)
+    assert places(decision) == {"a": ("start", ["n0"]), "b": ("start", ["n2"]), "free": ("start", ["n0"])}
+    (refusal,) = decision.refusals
+    assert refusal.reason == Reason(ReasonCode.CONSTRAINT, (("nodes_with_room", 4.0), ("anti_affinity", 4.0)))
+
+
+def test_of_the_nodes_that_fit_the_one_that_breaks_least() -> None:
+    wish = Constraint(APART, ("a",), about=("b",), scope="rack", weight=5)
+    assert places(ruled([WorkRow("a"), on("b", 1)], wish)) == {"a": ("start", ["n2"])}
+
+
+def test_a_rule_that_does_not_hold_is_repaired_at_a_cycle() -> None:
+    rows = [on("a", 0), on("b", 1)]
+    apart = Constraint(APART, ("a", "b"), scope="rack")
+    decision = ruled(rows, apart)
+    assert places(decision) == {"a": ("migrate", ["n2"])}
+    assert decision.changes[0].reason.code is ReasonCode.RULE
+    assert not ruled(rows, apart, at_cycle=False).changes
+    (refusal,) = [
+        each
+        for each in ruled([on("a", 0, fixed=True), on("b", 1, memory_mib=9000.0)], apart).refusals
+        if each.workload == "b"
+    ]
+    assert refusal.reason.numbers[:2] == (("anti_affinity", 1.0), ("nodes_allowed", 2.0))
+
+
+def test_those_that_must_be_together_leave_a_node_together() -> None:
+    """n0 is drained, and n1, the other node of its rack, is full."""
+    nodes = [replace(RACKS[0], draining=True), *RACKS[1:]]
+    rows = [on("a", 0), on("b", 0), on("full", 1, memory_mib=8000.0)]
+    seen = replace(snapshot(nodes, rows), constraints=(Constraint(TOGETHER, ("a", "b"), scope="rack"),))
+    assert places(decide(seen)) == {"a": ("migrate", ["n2"]), "b": ("migrate", ["n2"])}
+    apart = Constraint(APART, ("a", "b"))
+    seen = replace(seen, constraints=(*seen.constraints, apart))
+    assert places(decide(seen)) == {"a": ("migrate", ["n2"]), "b": ("migrate", ["n3"])}
+
+
+def test_what_is_kept_stays_on_a_draining_node_and_is_resumed_where_its_image_is() -> None:
+    nodes = [replace(RACKS[0], draining=True), *RACKS[1:]]
+    rows = [on("a", 0), WorkRow("s", SUSPENDED, places=((2, 0.0),))]
+    seen = replace(snapshot(nodes, rows), constraints=(Constraint(KEEP, ("a",)), Constraint(KEEP, ("s",))))
+    decision = decide(seen)
+    assert places(decision) == {"s": ("resume", ["n2"])}
+    (refusal,) = decision.refusals
+    assert refusal.reason == Reason(ReasonCode.CONSTRAINT, (("keep", 1.0),))
+    full = replace(seen, nodes=replace(seen.nodes, schedulable=seen.nodes.schedulable & (seen.nodes.memory_mib < 0)))
+    assert not decide(full).changes
+
+
+def test_contradictory_rules_refuse_their_workloads_alone() -> None:
+    both = Constraint(TOGETHER, ("a", "b")), Constraint(APART, ("a", "b"))
+    decision = ruled([WorkRow("a"), WorkRow("b"), WorkRow("c")], *both)
+    assert places(decision) == {"c": ("start", ["n0"])}
+    assert {each.workload: each.reason.code.value for each in decision.refusals} == dict.fromkeys("ab", "contradiction")
