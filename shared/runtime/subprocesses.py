@@ -7,7 +7,6 @@ import os
 import selectors
 import signal
 import subprocess
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import IO
@@ -24,10 +23,14 @@ _CLOCK = SystemClock()
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """How a program ended: `ok` with status 0 in time. `detail`: why not, and the end of what it printed (4 KiB)."""
+    """How a program ended: `ok` with status 0 in time. `detail`: why not, and the end of what it printed (4 KiB).
+    `status`: its exit status, negative for the signal that ended it, None if it was killed at the time limit.
+    `printed`: the end of what it printed, of the length that was asked for."""
 
     ok: bool
     detail: str = ""
+    status: int | None = None
+    printed: str = ""
 
 
 def run(
@@ -36,9 +39,12 @@ def run(
     variables: Mapping[str, str] | None = None,
     keeps_open: Sequence[int] = (),
     reads: bytes = b"",
+    printed_bytes_max: int = OUTPUT_BYTES_MAX,
 ) -> Ended:
     """Run a program for at most `limit_s`. `variables`: its environment (None: that of this process). `keeps_open`:
-    file descriptors that it inherits. `reads`: its input. Raises TransientError when it cannot be started."""
+    file descriptors that it inherits. `reads`: its input, which is kept in memory and on no disk: it may be a secret.
+    `printed_bytes_max`: how much of the end of its output is returned. Raises TransientError when it cannot be
+    started."""
     try:
         process = _started(arguments, variables, keeps_open, reads)
     except OSError as error:
@@ -48,21 +54,22 @@ def run(
         if output is None:
             raise ContractViolation("a pipe was asked for")
         try:
-            printed, in_time = _listen(process, output, limit_s)
+            printed, in_time = _listen(process, output, limit_s, printed_bytes_max)
         finally:
             if process.poll() is None:
                 _kill(process)
         status = process.wait()
+    said = printed.decode(errors="replace").strip()
     if not in_time:
-        return Ended(False, _detail(f"killed after {limit_s:g} s", printed))
-    return Ended(status == 0, _detail("" if status == 0 else _ending(status), printed))
+        return Ended(False, _detail(f"killed after {limit_s:g} s", said), None, said)
+    return Ended(status == 0, _detail("" if status == 0 else _ending(status), said), status, said)
 
 
 def _started(
     arguments: Sequence[str], variables: Mapping[str, str] | None, keeps_open: Sequence[int], reads: bytes
 ) -> subprocess.Popen[bytes]:
     """Start the program. Its input is a file: a program that reads nothing would block a pipe."""
-    with tempfile.TemporaryFile() if reads else open(os.devnull, "rb") as given:
+    with open(os.memfd_create("input"), "w+b") if reads else open(os.devnull, "rb") as given:
         given.write(reads) if reads else None
         given.seek(0)
         return subprocess.Popen(
@@ -76,7 +83,7 @@ def _started(
         )
 
 
-def _listen(process: subprocess.Popen[bytes], output: IO[bytes], limit_s: float) -> tuple[bytes, bool]:
+def _listen(process: subprocess.Popen[bytes], output: IO[bytes], limit_s: float, bytes_max: int) -> tuple[bytes, bool]:
     """Return the end of a program's output, and whether it ended before the limit without being stopped."""
     printed = b""
     until_s = _CLOCK.monotonic_s() + limit_s
@@ -86,7 +93,7 @@ def _listen(process: subprocess.Popen[bytes], output: IO[bytes], limit_s: float)
         while (left_s := until_s - _CLOCK.monotonic_s()) > 0.0:
             if selector.get_map() and selector.select(min(LOOK_S, left_s)):
                 some = os.read(output.fileno(), READ_BYTES)
-                printed = (printed + some)[-OUTPUT_BYTES_MAX:]
+                printed = (printed + some)[-bytes_max:]
                 if not some:
                     selector.unregister(output)
             elif not selector.get_map():
@@ -118,9 +125,8 @@ def _ending(status: int) -> str:
     return f"exit status {status}" if status > 0 else f"ended by signal {-status}"
 
 
-def _detail(what: str, printed: bytes) -> str:
+def _detail(what: str, said: str) -> str:
     """Return the description of a run, in at most 4 KiB."""
-    said = printed.decode(errors="replace").strip()
     text = f"{what}: {said}" if what and said else what or said
     if len(text.encode()) <= OUTPUT_BYTES_MAX:
         return text
