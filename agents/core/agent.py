@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from agents.core.guest_events import Guests
 from agents.core.health_monitor import TIMER as PROBE_TIMER
@@ -61,6 +61,7 @@ from shared.ports.effects import (
 )
 from shared.protocol import topology
 from shared.protocol.messages import (
+    AbortAction,
     AgentBound,
     GoToSleep,
     Hello,
@@ -74,6 +75,7 @@ from shared.protocol.messages import (
     Watch,
 )
 from shared.values.actions import Action, ActionKind, GuestChange, Outcome
+from shared.values.migration_terms import MigrationFigures
 from shared.values.nodes import Node
 from shared.values.scalars import TEXT_LENGTH_MAX
 from shared.values.vms import LIVE_STATES, VmState, VmStatus
@@ -186,6 +188,10 @@ class Agent:
             _acknowledge(received.delivery, effects)
             self._asked_of_host(message, now_s, effects)
             return effects
+        if isinstance(message, AbortAction):
+            _acknowledge(received.delivery, effects)
+            self._abort(message, effects)
+            return effects
         if isinstance(message, Watch):
             _acknowledge(received.delivery, effects)
             if not self._is_older(term):
@@ -214,6 +220,14 @@ class Agent:
         elif self._setup.asked(request, now_s, effects):
             effects.append(self._observe(full=False))
             self._setup.look(self._seq)
+
+    def _abort(self, message: AbortAction, effects: list[Effect]) -> None:
+        """Abort a migration in progress; its answer follows as for any other."""
+        action = self._state.accepted.get(message.action)
+        if action is None or self._is_older(message.term) or message.boot_id != self.boot_id:
+            return
+        if action.kind is ActionKind.MIGRATE:
+            effects.append(Abort(action.vm))
 
     def _published(self, published: Published, now_s: float) -> list[Effect]:
         effects: list[Effect] = []
@@ -319,6 +333,7 @@ class Agent:
             final=operated.final,
             detail=operated.detail,
             definition=operated.definition,
+            migrated=operated.migrated,
         )
         return effects
 
@@ -332,10 +347,12 @@ class Agent:
         final: VmStatus | None = None,
         detail: str = "",
         definition: str = "",
+        migrated: MigrationFigures | None = None,
     ) -> None:
         if status is not None and not status.managed:
             status = None  # a VM of that name is here, but it is not ours (any more)
         result = self._result(action, self._next_seq(), outcome, now_s, status, final, detail, definition)
+        result = replace(result, migrated=migrated) if migrated is not None else result
         self._write(Finished(result, action.expires_at_s + self.settings.outcome_keep_s), effects)
         self._doubtful.pop(action.id, None)
         self.outbox.send(action.id, result, now_s, effects)
@@ -516,7 +533,7 @@ def _addressee(message: AgentBound) -> str:
     """Return the node that an order or a request names; empty for a broadcast."""
     if isinstance(message, Order):
         return message.action.node
-    return message.node if isinstance(message, GoToSleep | SetUpNode | RunStandardJob) else ""
+    return message.node if isinstance(message, GoToSleep | SetUpNode | RunStandardJob | AbortAction) else ""
 
 
 def _pieces(text: str) -> tuple[str, ...]:

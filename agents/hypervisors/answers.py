@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from shared.values.actions import Action, ActionKind, Outcome
-from shared.values.vms import LIVE_STATES, VmState
+from shared.values.vms import LIVE_STATES, OFF_STATES, VmState
 
 Answer = tuple[Outcome, str]
 MET: Answer = (Outcome.OK, "")
@@ -62,7 +62,7 @@ def adopt(action: Action, here: Present | None) -> Answer | None:
         return Outcome.NO_SUCH_VM, ""
     if here.managed:
         return MET if here.generation == action.generation else other(here)
-    return None if here.state in LIVE_STATES else not_now(here)
+    return None if here.state in LIVE_STATES | OFF_STATES else not_now(here)
 
 
 def room(memory_mib: int, free_mib: int) -> Answer | None:

@@ -236,6 +236,10 @@ class CopyStorage(StrEnum):
 PoolName = Annotated[
     str, Form(r"[A-Za-z0-9_.-]{1,128}", "the name of a storage pool: letters, digits, '-', '_' or '.'")
 ]
+StoragePlace = Annotated[
+    str,
+    Form(r"/[^\0\n]{1,199}|[a-z]{2,16}:[^\s]{1,183}", "a folder such as /mnt/images, or a disk such as rbd:vms"),
+]
 PeerUri = Annotated[str, Form(r"(\S{1,512})?", "a URI such as qemu+tls://{host}/system")]
 
 
@@ -285,6 +289,9 @@ class LibvirtKeys:
     """Storage pool of type dir for the images of suspended VMs. If it is missing, no VM can be suspended."""
     shared_pools: tuple[PoolName, ...] = ()
     """Storage pools that all nodes see as the same storage at the same path."""
+    reachable_storage: tuple[StoragePlace, ...] = ()
+    """Storage that the node reaches without a pool: shared folders, and network disks as `PROTOCOL:PLACE`. Example:
+    `["/mnt/images", "rbd:vms", "nbd:store1"]`."""
     partition: Annotated[
         str, Form(r"((/[A-Za-z0-9_.@-]{1,100}){1,8})?", "a partition such as /machine, or nothing")
     ] = ""

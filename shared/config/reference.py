@@ -83,7 +83,7 @@ class Section:
     @property
     def header(self) -> str:
         """The line of the file that begins the table; NAME is a name of the user's choice ("" for the top)."""
-        name = self.name.replace("*", "NAME").removesuffix("[]")
+        name = self.name.replace("*", "NAME").replace("[]", "")
         if self.name.endswith("[]"):
             return f"[[{name}]]"
         return f"[{name}]" if name else ""

@@ -23,6 +23,7 @@ from shared.values.actions import Action, GuestChange, Outcome
 from shared.values.health import Probe, Target
 from shared.values.host_setup import Setup
 from shared.values.load_vector import StandardPace, StandardRun
+from shared.values.migration_terms import MigrationFigures
 from shared.values.nodes import Node, NodeSample, PowerOperation, SetupStep, SleepMode
 from shared.values.vms import VmStatus
 from shared.values.web_app import FlowSample, Limits, Serving
@@ -81,7 +82,8 @@ class TimerFired:
 @dataclass(frozen=True, slots=True)
 class Operated:
     """Answer to `Operate`. `status`: the VM on this node now (None: not here); `final`: its last counters where it
-    left or stopped executing; `definition`: that of an adopted VM, without our metadata, in the answer to ADOPT."""
+    left or stopped executing; `definition`: that of an adopted VM, without our metadata, in the answer to ADOPT;
+    `migrated`: how a migration went."""
 
     call_id: str
     outcome: Outcome
@@ -89,6 +91,7 @@ class Operated:
     final: VmStatus | None = None
     detail: str = ""
     definition: str = ""
+    migrated: MigrationFigures | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,6 +23,7 @@ from shared.protocol.operator_messages import AdoptVm as AdoptVm
 from shared.protocol.operator_messages import ApprovePlan as ApprovePlan
 from shared.protocol.operator_messages import CancelJob as CancelJob
 from shared.protocol.operator_messages import CheckReservation as CheckReservation
+from shared.protocol.operator_messages import CheckVmFit as CheckVmFit
 from shared.protocol.operator_messages import ConfirmGone as ConfirmGone
 from shared.protocol.operator_messages import ConfirmOff as ConfirmOff
 from shared.protocol.operator_messages import ConsentEnvironment as ConsentEnvironment
@@ -53,6 +54,7 @@ from shared.values.actions import Action, ActionKind, GuestChange, Outcome
 from shared.values.health import Health, Target
 from shared.values.host_setup import Setup
 from shared.values.load_vector import StandardPace, StandardRun
+from shared.values.migration_terms import MigrationFigures
 from shared.values.nodes import Node, NodeSample, SetupStep, SleepMode
 from shared.values.scalars import Number, Whole
 from shared.values.texts import Label, Prose, Word
@@ -130,6 +132,7 @@ class Result:
     """How an action ended. `status` is the VM on this node afterwards (None: not here), with its last counters;
     after a migration away or a suspend it carries the final counters. `detail` is for people. `definition`: of an
     adopted VM, in the answer to ADOPT, without our metadata, in pieces (none: there is none, or it is too long).
+    `migrated`: how a migration went, also one that was aborted (None: it never began, or was not measured).
     """
 
     KIND: ClassVar[str] = "result"
@@ -149,6 +152,7 @@ class Result:
     final: VmStatus | None = None
     detail: Prose = ""
     definition: tuple[Prose, ...] = ()
+    migrated: MigrationFigures | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -330,6 +334,21 @@ class Watch:
 
 
 @dataclass(frozen=True, slots=True)
+class AbortAction:
+    """Abort a migration that the agent has in hand; the answer to its order says what became of it. It is neither
+    followed nor answered for an older term, another boot, or an action that is over or is no migration."""
+
+    KIND: ClassVar[str] = "abort-action"
+    VERSION: ClassVar[int] = 1
+    OLDEST: ClassVar[int] = 1
+
+    node: Word
+    term: int
+    boot_id: Word
+    action: Word
+
+
+@dataclass(frozen=True, slots=True)
 class RunStandardJob:
     """Run a calibration benchmark on the agent's own host, beside everything that runs there. One at a time. Refused
     while another one runs, for an older term, another boot, after `expires_at_s` (agent's clock), and if the agent's
@@ -397,7 +416,7 @@ class Happened:
 
 
 AgentMessage = Report | NoReading | Result | GuestEvent | SleepAnswer | SetUpAnswer | StandardJobEnded
-AgentBound = Hello | Order | EventsSeen | GoToSleep | SetUpNode | Watch | RunStandardJob
+AgentBound = Hello | Order | EventsSeen | GoToSleep | SetUpNode | Watch | RunStandardJob | AbortAction
 Message = AgentMessage | WebReport | AgentBound | Probe | Request | OnBehalf | Reply | Happened
 
 MESSAGES: tuple[type[Message], ...] = (
@@ -415,6 +434,7 @@ MESSAGES: tuple[type[Message], ...] = (
     SetUpNode,
     Watch,
     RunStandardJob,
+    AbortAction,
     Probe,
     WebReport,
     *OPERATOR_MESSAGES,

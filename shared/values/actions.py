@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+from shared.values.migration_terms import MigrationTerms
 from shared.values.texts import Label, Word
 from shared.values.vms import VmSpec
 
@@ -29,14 +30,15 @@ class ActionKind(StrEnum):
 class Action:
     """One operation on one VM, addressed to the node that carries it out.
 
-    `expects` is the generation that the VM (or its image) must have now, 0 for START; `generation` the one that it has
-    afterwards. The agent refuses an action of a term older than the highest it has seen, of another boot of its host,
-    or whose `expires_at_s` (agent's clock) has passed before it was begun. `spec` goes with START, RESUME and ADOPT,
+    `expects` is the generation that the VM (or its image) must have now, 0 for a START that makes the VM; a START that
+    expects one starts an adopted VM by the definition that is there. `generation` is the one that it has afterwards.
+    The agent refuses an action of a term older than the highest it has seen, of another boot of its host, or whose
+    `expires_at_s` (agent's clock) has passed before it was begun. `spec` goes with START, RESUME and ADOPT,
     `from_node` with RESUME (who holds the image), `to_node` with MIGRATE, `cpu_mhz`/`cap_mhz` with SET_CPU;
     `paused` leaves a started or resumed VM paused (gangs). ADOPT takes no more of `spec` than generation and attempt.
     `disks` is the newest generation of the VM's local disks that the controller knows (0: none, nothing is compared).
     It grows whenever local disks are made, or copied to another node: what an agent finds must not be older, or the
-    answer is STALE_DISK.
+    answer is STALE_DISK. `migration` goes with MIGRATE (None: as the agent's configuration says).
     """
 
     id: Word
@@ -55,6 +57,7 @@ class Action:
     cap_mhz: float | None = None
     paused: bool = False
     disks: int = 0
+    migration: MigrationTerms | None = None
 
 
 class Outcome(StrEnum):
@@ -75,6 +78,7 @@ class Outcome(StrEnum):
     FAILED = "failed"  # begun, and failed half-way; rolled back
     TIMED_OUT = "timed-out"  # begun, aborted after the time limit; rolled back
     INTERRUPTED = "interrupted"  # the agent died before it was begun
+    NOT_CONVERGING = "will-not-converge"  # the guest changes memory faster than it is sent; aborted and rolled back
 
 
 class GuestChange(StrEnum):

@@ -7,6 +7,7 @@ from enum import StrEnum
 
 from msgspec import Struct
 
+from shared.values.migration import NUMBER_MAX
 from shared.values.scalars import (
     Number,
     Whole,
@@ -14,7 +15,7 @@ from shared.values.scalars import (
     positive,
     whole,
 )
-from shared.values.texts import check_label, check_mac
+from shared.values.texts import check_label, check_line, check_mac
 
 ADDRESSES_MAX = 64  # of network cards of one node
 
@@ -30,6 +31,34 @@ class Ability(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class NumaCell:
+    """A NUMA cell of a host: its number, its CPUs as a list such as "0-7,16-23", and its memory, hugepages included."""
+
+    cell: int
+    cpus: str = ""
+    memory_mib: int = 0
+
+    def __post_init__(self) -> None:
+        whole("cell", self.cell, 0, NUMBER_MAX)
+        check_line("cpus", self.cpus)
+        whole("memory_mib", self.memory_mib, 0, 1 << 40)
+
+
+@dataclass(frozen=True, slots=True)
+class HugepagePool:
+    """Memory that a host has reserved for hugepages of a size. `cell`: the NUMA cell that it is in (-1: not known)."""
+
+    size_kib: int
+    total_mib: int
+    cell: int = -1
+
+    def __post_init__(self) -> None:
+        whole("size_kib", self.size_kib, 1, 1 << 40)
+        whole("total_mib", self.total_mib, 0, 1 << 40)
+        whole("cell", self.cell, -1, NUMBER_MAX)
+
+
+@dataclass(frozen=True, slots=True)
 class Node:
     """A host as its agent's inventory describes it.
 
@@ -39,7 +68,8 @@ class Node:
     `os_version`: of its operating system, such as "debian" and "12" ("": unknown). Without SAVE among its `abilities`,
     a suspended VM is frozen: it keeps its memory, and can be resumed on this node alone. `migration_has`: features that
     live migrations may need, see `shared.values.migration`. `templates`: the names of the templates for VMs there, or
-    of the programs (None: its driver does not report them).
+    of the programs (None: its driver does not report them). `numa_cells`, `hugepages`: none where its driver does not
+    report them; `hugepages` are a part of `memory_mib`.
     """
 
     name: str
@@ -56,6 +86,8 @@ class Node:
     abilities: tuple[Ability, ...] = tuple(Ability)
     migration_has: tuple[str, ...] = ()
     templates: tuple[str, ...] | None = None
+    numa_cells: tuple[NumaCell, ...] = ()
+    hugepages: tuple[HugepagePool, ...] = ()
 
     def __post_init__(self) -> None:
         check_name("name", self.name)
@@ -79,8 +111,14 @@ class Node:
 
     @property
     def usable_mib(self) -> int:
-        """Memory that VMs may take, in MiB."""
-        return self.memory_mib - self.reserve_mib
+        """Ordinary memory that VMs may take, in MiB: without the reserve, and without what is reserved for
+        hugepages."""
+        return max(0, self.memory_mib - self.reserve_mib - self.hugepages_mib)
+
+    @property
+    def hugepages_mib(self) -> int:
+        """Memory reserved for hugepages of all sizes, in MiB."""
+        return sum(pool.total_mib for pool in self.hugepages)
 
     @property
     def freezes(self) -> bool:

@@ -28,6 +28,7 @@ class VmState(StrEnum):
 
 
 LIVE_STATES = frozenset({VmState.RUNNING, VmState.PAUSED})
+OFF_STATES = frozenset({VmState.ENDED, VmState.CRASHED})  # defined, and not live
 HOLDING_STATES = LIVE_STATES | {VmState.INCOMING}  # those that hold memory
 
 
@@ -60,6 +61,10 @@ class VmStatus(Struct, frozen=True, array_like=True, forbid_unknown_fields=True,
     hypervisor does not report it). `migration_needs`: see `shared.values.migration`. `adopted`: its definition existed
     before Trimtab managed it and is never removed. `definition`: digest of that definition without Trimtab's metadata
     ("": unknown). `disks`: generation of its local disks, see Action (0: it has none, or they are not counted).
+    `dirty_mib_per_s`: memory that it changed within one second (negative: not measured). `resident_mib`: memory that it
+    has touched, `disk_mib`: what a migration has to copy of its local disks, `working_set_mib`: memory that it changes
+    again and again (each 0: unknown).
+    `transient`: no definition outlives it, so that it cannot be adopted.
     """
 
     vm: Label
@@ -82,3 +87,8 @@ class VmStatus(Struct, frozen=True, array_like=True, forbid_unknown_fields=True,
     adopted: bool = False
     definition: Word = ""
     disks: Whole = 0
+    dirty_mib_per_s: Number = -1.0
+    resident_mib: Whole = 0
+    disk_mib: Whole = 0
+    working_set_mib: Whole = 0
+    transient: bool = False

@@ -19,6 +19,8 @@ from sim_backend.fake_libvirt.handles import Connection
 from sim_backend.fake_libvirt.host import BROKEN, Host
 from sim_backend.fake_libvirt.sharing import shares
 from sim_backend.fake_libvirt.state import Dom, Guest, Job
+from sim_backend.fake_libvirt.transfers import Transfer, Transfers
+from sim_backend.world.migrating import GuestMemory
 
 Answer = TypeVar("Answer")
 LOCK_LIMIT_S = 30.0  # how long a call waits for another one's job
@@ -29,7 +31,8 @@ JOB_CALLS = frozenset({"save", "saveFlags", "restore", "restoreFlags", "createWi
 class Cluster:
     """Hosts whose libvirtds can reach each other. Thread-safe. Nothing happens between calls but by `advance`.
 
-    `durations_s`: how long what is named takes ("create", "save", "restore", "migrate"; left out: no time).
+    `durations_s`: how long what is named takes ("create", "save", "restore", "migrate"; left out: no time). `memories`:
+    how guests, by name, use their memory: the course of their migrations is followed, over the links of `transfers`.
     `doubles`: (time, name, hosts) of each domain that ever ran on two hosts at once; `misuses`: calls made from a
     callback. `calls`: (host, call, domain or volume) of every call.
     """
@@ -50,6 +53,8 @@ class Cluster:
         self.doubles: list[tuple[float, str, tuple[str, ...]]] = []
         self.misuses: list[str] = []
         self.guests: dict[str, tuple[float, bool]] = {}  # name -> CPU time after which it ends, whether it obeys
+        self.memories: dict[str, GuestMemory] = {}
+        self.transfers = Transfers()
         self.waiting = 0  # calls that do not go on by themselves
         self._cut: set[str] = set()
         self._now_s = 0.0
@@ -191,19 +196,25 @@ class Cluster:
             connection.check()
             return answer
 
-    def work(self, host: Host, dom: Dom, kind: str, peer: str = "") -> Job:
-        """Wait for the end of what takes time. Raises libvirtError when it was not to be."""
+    def work(self, host: Host, dom: Dom, kind: str, peer: str = "", transfer: Transfer | None = None) -> Job:
+        """Wait for the end of what takes time. Raises libvirtError when it was not to be. `transfer`: its course,
+        unless the script has another end for it."""
         fault = self._threads.pop(threading.get_ident(), None)
         takes_s = self.durations_s.get(kind, 0.0)
         job = dom.job = Job(kind, self._now_s, self._now_s + takes_s, peer=peer)
         if fault is not None:
             job.due_s = inf if fault.how == "hang" else self._now_s + takes_s / 2
             job.breaks = fault.how == "break"
+        elif transfer is not None:
+            job.transfer = transfer
+            self.transfers.begin(transfer, self._now_s)
         self.wait_until(lambda: job.over(self._now_s))
         if fault is not None and fault.how == "die" and job.error is None:
             host.libvirtd_dies()
         if dom.job is job:
             dom.job = None
+        if transfer is not None:
+            self.transfers.end(transfer, self._now_s)
         self.changed()
         if job.breaks and job.error is None:
             job.error = error(fault.code if fault else Err.OPERATION_FAILED, From.QEMU, f"{kind} failed half-way")
@@ -231,12 +242,12 @@ class Cluster:
         """Return a guest that has just booted."""
         self._tokens += 1
         ends_at_s, obeys = self.guests.get(name, (inf, True))
-        return Guest(self._tokens, 0.0, ends_at_s, obeys)
+        return Guest(self._tokens, 0.0, ends_at_s, obeys, self.memories.get(name))
 
     def old_guest(self, name: str, token: int, work_s: float) -> Guest:
         """Return a guest that was saved."""
         ends_at_s, obeys = self.guests.get(name, (inf, True))
-        return Guest(token, work_s, ends_at_s, obeys)
+        return Guest(token, work_s, ends_at_s, obeys, self.memories.get(name))
 
     def writers(self, path: str, host: Host, dom: Dom) -> bool:
         """Return whether another domain has a file open for writing."""

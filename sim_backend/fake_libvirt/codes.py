@@ -18,9 +18,12 @@ class Err(IntEnum):
     XML_DETAIL = 35
     SYSTEM_ERROR = 38
     NO_DOMAIN = 42
+    NO_NETWORK = 43
     NO_STORAGE_POOL = 49
     NO_STORAGE_VOL = 50
     OPERATION_INVALID = 55
+    NO_NWFILTER = 62
+    NO_SECRET = 66
     CONFIG_UNSUPPORTED = 67
     OPERATION_TIMEOUT = 68
     ARGUMENT_UNSUPPORTED = 74
@@ -29,6 +32,7 @@ class Err(IntEnum):
     MIGRATE_UNSAFE = 81
     OPERATION_UNSUPPORTED = 84
     STORAGE_VOL_EXIST = 90
+    CPU_INCOMPATIBLE = 91
 
 
 class From(IntEnum):
@@ -61,6 +65,8 @@ class RunningReason(IntEnum):
     UNPAUSED = 5
     MIGRATION_CANCELED = 6
     SAVE_CANCELED = 7
+    POSTCOPY = 10
+    POSTCOPY_FAILED = 11
 
 
 class Paused(IntEnum):
@@ -70,6 +76,8 @@ class Paused(IntEnum):
     MIGRATION = 2
     SAVE = 3
     STARTING_UP = 11
+    POSTCOPY = 12
+    POSTCOPY_FAILED = 13
 
 
 class Off(IntEnum):
@@ -121,6 +129,9 @@ class Detail(IntEnum):
     RESTORED = 2
     PAUSED = 0
     PAUSED_RESTORED = 4
+    RESUMED_POSTCOPY = 3
+    PAUSED_POSTCOPY = 7
+    PAUSED_POSTCOPY_FAILED = 8
     UNPAUSED = 0
     GUEST = 1
     HOST = 2
@@ -154,6 +165,10 @@ class Migrate(IntEnum):
     NON_SHARED_INC = 128
     UNSAFE = 512
     OFFLINE = 1024
+    AUTO_CONVERGE = 1 << 13
+    POSTCOPY = 1 << 15
+    PARALLEL = 1 << 17
+    POSTCOPY_RESUME = 1 << 19
 
 
 MIGRATE_FLAGS = (1 << 21) - 1
@@ -192,6 +207,10 @@ PREFIXES = {
     Err.CONFIG_UNSUPPORTED: "unsupported configuration: ",
     Err.XML_ERROR: "XML error: ",
     Err.NO_DOMAIN: "Domain not found: ",
+    Err.NO_NETWORK: "Network not found: ",
+    Err.NO_NWFILTER: "Network filter not found: ",
+    Err.NO_SECRET: "Secret not found: ",
+    Err.CPU_INCOMPATIBLE: "the CPU is incompatible with host CPU: ",
     Err.NO_STORAGE_POOL: "Storage pool not found: ",
     Err.NO_STORAGE_VOL: "Storage volume not found: ",
     Err.OPERATION_ABORTED: "operation aborted: ",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from sim_backend.fake_libvirt import codes, statistics
@@ -12,6 +13,7 @@ from sim_backend.fake_libvirt.definition import Definition, parse
 from sim_backend.fake_libvirt.domain import virDomain
 from sim_backend.fake_libvirt.files import Image, read_image
 from sim_backend.fake_libvirt.handles import Handle, Server, call
+from sim_backend.fake_libvirt.hardware import EMULATOR
 from sim_backend.fake_libvirt.host import QEMU_GONE, Host
 from sim_backend.fake_libvirt.state import Dom, PoolState
 from sim_backend.fake_libvirt.storage import virStoragePool, virStorageVol, virStream
@@ -46,6 +48,23 @@ class Module:
             connection = virConnect(self.cluster, host, self.host.name)
             host.connections.append(connection)
             return connection
+
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    """A network, a network filter or a secret: nothing of it is used but what it is called."""
+
+    label: str
+    uuid: str = ""
+
+    def name(self) -> str:
+        return self.label
+
+    def UUIDString(self) -> str:
+        return self.uuid
+
+    def usageID(self) -> str:
+        return self.label
 
 
 class virConnect(Handle):
@@ -178,19 +197,50 @@ class virConnect(Handle):
     def getCapabilities(self) -> str:
         host = self.host
         cpu = f"<cpu><arch>x86_64</arch><model>{host.cpu_model}</model><vendor>AMD</vendor></cpu>"
-        guest = (
-            "<guest><os_type>hvm</os_type><arch name='x86_64'><wordsize>64</wordsize>"
-            "<machine maxCpus='255'>pc-i440fx-7.2</machine>"
-            "<machine canonical='pc-i440fx-7.2' maxCpus='255'>pc</machine>"
-            "<machine maxCpus='288'>pc-q35-7.2</machine><domain type='qemu'/></arch></guest>"
-        )
         moves = "<migration_features><live/></migration_features>"
-        return f"<capabilities><host><uuid>{host.uuid}</uuid>{cpu}{moves}</host>{guest}</capabilities>"
+        whole = f"<host><uuid>{host.uuid}</uuid>{cpu}{moves}{host.hardware.topology()}</host>{host.hardware.guests()}"
+        return f"<capabilities>{whole}</capabilities>"
+
+    @call
+    def getDomainCapabilities(
+        self, emulatorbin: str | None, arch: str | None, machine: str | None, virttype: str | None, flags: int = 0
+    ) -> str:
+        check_flags(flags, 1, "qemuConnectGetDomainCapabilities")
+        del emulatorbin, arch, machine
+        virt = virttype or "qemu"
+        if virt not in self.host.hardware.virts:
+            fail(Err.INVALID_ARG, From.QEMU, f"invalid argument: KVM is not supported by '{EMULATOR}' on this host")
+        return self.host.hardware.domain_capabilities(virt)
+
+    @call
+    def baselineHypervisorCPU(
+        self,
+        emulator: str | None,
+        arch: str | None,
+        machine: str | None,
+        virttype: str | None,
+        xmlCPUs: Sequence[str],
+        flags: int = 0,
+    ) -> str:
+        check_flags(flags, 3, "qemuConnectBaselineHypervisorCPU")
+        del emulator, arch, machine, virttype
+        (cpu,) = xmlCPUs
+        return cpu
 
     @call
     def listAllNetworks(self, flags: int = 0) -> list[Any]:
         check_flags(flags, 0xF, "networkConnectListAllNetworks")
-        return []
+        return [Named(name) for name in self.host.hardware.networks]
+
+    @call
+    def listAllNWFilters(self, flags: int = 0) -> list[Any]:
+        check_flags(flags, 0, "nwfilterConnectListAllNWFilters")
+        return [Named(name) for name in self.host.hardware.filters]
+
+    @call
+    def listAllSecrets(self, flags: int = 0) -> list[Any]:
+        check_flags(flags, 0xF, "secretConnectListAllSecrets")
+        return [Named(usage, uuid) for uuid, usage in self.host.hardware.secrets.items()]
 
     # --- domains ----------------------------------------------------------------------------------------------------
 
@@ -226,7 +276,7 @@ class virConnect(Handle):
     def getAllDomainStats(self, stats: int = 0, flags: int = 0) -> list[tuple[virDomain, Mapping[str, Any]]]:
         check_flags(flags, STATS_FLAGS, "qemuConnectGetAllDomainStats")
         doms = [dom for dom in self.host.domains.values() if statistics.listed(dom, flags & 0xFF)]
-        return [(self._handle(dom), statistics.of(dom, stats & STATS_GROUPS or STATS_GROUPS)) for dom in doms]
+        return [(self._handle(dom), self._stats(dom, stats)) for dom in doms]
 
     @call
     def domainListGetStats(
@@ -236,7 +286,11 @@ class virConnect(Handle):
         if not doms:
             fail(Err.INVALID_ARG, From.DOMAIN, "doms in virDomainListGetStats must not be empty")
         found = [self.host.domains[dom.UUIDString()] for dom in doms if dom.UUIDString() in self.host.domains]
-        return [(self._handle(dom), statistics.of(dom, stats & STATS_GROUPS or STATS_GROUPS)) for dom in found]
+        return [(self._handle(dom), self._stats(dom, stats)) for dom in found]
+
+    def _stats(self, dom: Dom, stats: int) -> Mapping[str, Any]:
+        groups = stats & STATS_GROUPS or STATS_GROUPS
+        return statistics.of(dom, groups, self.host.files.size, self.cluster.now_s())
 
     # --- saved ones -------------------------------------------------------------------------------------------------
 

@@ -36,6 +36,11 @@ class Definition:
             tree.set("id", str(number))
         return _text(tree)
 
+    @property
+    def nvram(self) -> str:
+        """Return the file of the firmware's variables ("": none)."""
+        return (self.tree.findtext("os/nvram") or "").strip()
+
     def tune(self, key: str) -> int | None:
         """Return one value of <cputune>: "shares", "quota" or "period"."""
         text = self.tree.findtext(f"cputune/{key}")

@@ -24,12 +24,15 @@ from sim_backend.fake_libvirt.codes import (
 from sim_backend.fake_libvirt.definition import Definition
 from sim_backend.fake_libvirt.files import Image, partial
 from sim_backend.fake_libvirt.handles import Connection, Handle, call
+from sim_backend.fake_libvirt.refusals import check_source
 from sim_backend.fake_libvirt.state import Dom
 
 QUOTA_RANGE = (1_000, 17_592_186_044_415)
 PERIOD_RANGE = (1_000, 1_000_000)
 TUNES = {"cpu_shares": "shares", "vcpu_quota": "quota", "vcpu_period": "period"}
 NOT_RUNNING = "domain is not running"
+SOMEBODYS = {"backup": 9, "snapshot": 6, "dump": 8}  # virDomainJobOperation
+NVRAM, KEEP_NVRAM = 4, 8  # virDomainUndefineFlagsValues
 
 
 class virDomain(Handle):
@@ -133,6 +136,8 @@ class virDomain(Handle):
         dom = self._active()
         if dom.state == State.RUNNING:
             fail(Err.OPERATION_INVALID, From.QEMU, "domain is already running")
+        if dom.halted is not None:
+            fail(Err.OPERATION_INVALID, From.QEMU, "domain is in a failed post-copy migration")
         self._connection.host.resume(dom, RunningReason.UNPAUSED)
         return 0
 
@@ -176,8 +181,18 @@ class virDomain(Handle):
         dom = self._free()
         if dom.config is None:
             fail(Err.OPERATION_INVALID, From.QEMU, "cannot undefine transient domain")
+        self._remove_nvram(dom, flags)
         self._connection.host.undefine(dom)
         return 0
+
+    def _remove_nvram(self, dom: Dom, flags: int) -> None:
+        """Remove the firmware's variables, or keep them; without either flag the definition stays."""
+        files, path = self._connection.host.files, dom.definition.nvram
+        if not path or files.get(path) is None or flags & KEEP_NVRAM:
+            return
+        if not flags & NVRAM:
+            fail(Err.OPERATION_INVALID, From.QEMU, "cannot undefine domain with nvram")
+        files.remove(path)
 
     # --- what takes time --------------------------------------------------------------------------------------------
 
@@ -231,13 +246,42 @@ class virDomain(Handle):
         migration.check(params, flags)
         self._active()
         self._free()
+        self._check_migratable(dconnuri or "")
         return migration.migrate(self._connection.host, self._active(), dconnuri or "", params, flags)
+
+    def _check_migratable(self, uri: str) -> None:
+        host, found = self._connection.host, migration.PEER_URI.fullmatch(uri)
+        there = host if found is None else host.cluster.reach(host.name, found["host"])
+        check_source(self._active(), host.cpu_model, there.cpu_model)
 
     @call
     def migrateSetMaxDowntime(self, downtime: int, flags: int = 0) -> int:
         check_flags(flags, 0, "qemuDomainMigrateSetMaxDowntime")
-        del downtime
-        self._active()
+        self._active().max_downtime_ms = downtime
+        return 0
+
+    @call
+    def migrateStartPostCopy(self, flags: int = 0) -> int:
+        check_flags(flags, 0, "qemuDomainMigrateStartPostCopy")
+        migration.start_post_copy(self._connection.host, self._active())
+        return 0
+
+    @call
+    def jobStats(self, flags: int = 0) -> dict[str, Any]:
+        check_flags(flags, 3, "qemuDomainGetJobStats")
+        dom = self._dom()
+        if dom.jobs and dom.job is None and not flags:
+            return {"type": 2, "operation": SOMEBODYS[dom.jobs[0]]}
+        return migration.job_stats(dom, flags, self._connection.cluster.now_s())
+
+    @call
+    def startDirtyRateCalc(self, seconds: int, flags: int = 0) -> int:
+        check_flags(flags, 7, "qemuDomainStartDirtyRateCalc")
+        if not 1 <= seconds <= 60:
+            text = f"seconds={seconds} is invalid, please choose value within [1, 60]."
+            fail(Err.INVALID_ARG, From.QEMU, text)
+        self._free()
+        migration.measure_dirty_rate(self._active(), seconds, self._connection.cluster.now_s())
         return 0
 
     @call
@@ -245,6 +289,8 @@ class virDomain(Handle):
         dom = self._active()
         if dom.job is None or dom.job.incoming:
             fail(Err.OPERATION_INVALID, From.QEMU, "no job is active on the domain")
+        if dom.job.transfer is not None and dom.job.transfer.switched:
+            fail(Err.OPERATION_INVALID, From.QEMU, "cannot abort migration in post-copy mode")
         text = "migration out: canceled by client" if dom.job.peer else f"job '{dom.job.kind}' canceled by client"
         dom.job.error = dom.job.error or codes.error(Err.OPERATION_ABORTED, From.QEMU, text)
         self._connection.cluster.changed()
@@ -252,14 +298,20 @@ class virDomain(Handle):
 
     @call
     def jobInfo(self) -> list[int]:
-        job = self._active().job
+        dom = self._active()
+        job = dom.job
         if job is None:
-            return [0] * 12
+            return [2 if dom.jobs else 0] + [0] * 11
         if job.incoming:
             text = "migration statistics are available only on the source host"
             fail(Err.OPERATION_UNSUPPORTED, From.QEMU, text)
         elapsed_ms = int((self._connection.cluster.now_s() - job.begun_s) * 1e3)
         return [2, elapsed_ms, *[0] * 10]
+
+    @call
+    def blockJobInfo(self, disk: str, flags: int = 0) -> dict[str, int]:
+        check_flags(flags, 1, "qemuDomainGetBlockJobInfo")
+        return {"type": 2, "bandwidth": 0, "cur": 1, "end": 2} if disk in self._active().block_jobs else {}
 
     @call
     def autostart(self) -> int:

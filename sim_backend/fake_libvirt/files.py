@@ -44,6 +44,10 @@ class Files:
         """Return the data of a file, None when there is none."""
         return self._of(path).get(path)
 
+    def size(self, path: str) -> int:
+        """Return the bytes of a file (0: there is none)."""
+        return len(self.get(path) or b"")
+
     def put(self, path: str, data: bytes) -> None:
         """Make or replace a file."""
         self._of(path)[path] = Content(data, self._changes)

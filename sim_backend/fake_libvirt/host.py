@@ -22,10 +22,14 @@ from sim_backend.fake_libvirt.codes import (
     Stopped,
     error,
     fail,
+    libvirtError,
 )
 from sim_backend.fake_libvirt.definition import Definition, parse
 from sim_backend.fake_libvirt.files import Content, Files
+from sim_backend.fake_libvirt.hardware import Hardware
+from sim_backend.fake_libvirt.refusals import check_start, pages_kib
 from sim_backend.fake_libvirt.state import Dom, Guest, Job, PoolState
+from sim_backend.fake_libvirt.transfers import Transfer, Transfers
 
 BROKEN = (Err.INTERNAL_ERROR, From.RPC, "client socket is closed")
 QEMU_GONE = "qemu unexpectedly closed the monitor: "
@@ -64,6 +68,11 @@ class Peers(Protocol):
     @property
     def shared_folders(self) -> tuple[str, ...]:
         """Where those are."""
+        ...
+
+    @property
+    def transfers(self) -> Transfers:
+        """The migrations whose course is followed."""
         ...
 
     @property
@@ -107,7 +116,7 @@ class Peers(Protocol):
         """Return the host at an address; raises libvirtError where `home` does not reach it."""
         ...
 
-    def work(self, host: Host, dom: Dom, kind: str, peer: str = "") -> Job:
+    def work(self, host: Host, dom: Dom, kind: str, peer: str = "", transfer: Transfer | None = None) -> Job:
         """Wait for the end of what takes time; raises libvirtError when it was not to be."""
         ...
 
@@ -122,6 +131,7 @@ class Host:
     def __init__(self, cluster: Peers, name: str, uuid: UUID, cores: int, mhz: int, memory_mib: int) -> None:
         self.cluster, self.name, self.uuid = cluster, name, str(uuid)
         self.cores, self.mhz, self.memory_mib, self.cpu_model = cores, mhz, memory_mib, "EPYC"
+        self.hardware = Hardware()
         self.files = Files(cluster.common_files, cluster.shared_folders, cluster.changes)
         self.domains: dict[str, Dom] = {}
         self.pools: dict[str, PoolState] = {}
@@ -183,8 +193,17 @@ class Host:
             if guest is None and self.cluster.writers(path, self, dom):
                 text = 'process exited while connecting to monitor: Failed to get "write" lock'
                 self._cannot_start(dom, Err.INTERNAL_ERROR, From.QEMU, text)
-        used_kib = sum(other.definition.memory_kib for other in self.live())
-        if used_kib + definition.memory_kib > self.memory_mib << 10:
+        others = [other for other in self.live() if other is not dom]
+        pools = tuple(self.pools.values())
+        try:
+            check_start(definition, self.cores, self.hardware, self.files, pools, others)
+        except libvirtError:
+            dom.be(State.SHUTOFF, Off.FAILED)
+            if dom.config is None:
+                self._remove(dom)
+            raise
+        used_kib = sum(_ordinary_kib(other.definition) for other in self.live())
+        if used_kib + _ordinary_kib(definition) > self.memory_mib - self.hardware.pages_mib << 10:
             text = f"{QEMU_GONE}cannot set up guest memory 'pc.ram': Cannot allocate memory"
             self._cannot_start(dom, Err.INTERNAL_ERROR, From.QEMU, text)
         self._numbers += 1
@@ -324,3 +343,8 @@ class Host:
         if dom.config is None:
             self._remove(dom)
         fail(code, domain, text)
+
+
+def _ordinary_kib(definition: Definition) -> int:
+    """Return the memory of a domain that is not in hugepages, in KiB."""
+    return max(0, definition.memory_kib - sum(pages_kib(definition).values()))

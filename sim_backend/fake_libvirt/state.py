@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from math import inf
+from typing import Any
 
 from sim_backend.fake_libvirt.codes import Off, State, libvirtError
 from sim_backend.fake_libvirt.definition import Definition
+from sim_backend.fake_libvirt.transfers import Transfer
+from sim_backend.world.migrating import GuestMemory
 
 DEFAULT_SHARES = 1_024
 DEFAULT_PERIOD_US = 100_000
@@ -15,12 +19,14 @@ DEFAULT_PERIOD_US = 100_000
 @dataclass(slots=True, eq=False)
 class Guest:
     """What runs in a domain, and moves with it. `work_s`: CPU time since it booted; at `ends_at_s` of it, it shuts
-    itself down. `obeys`: whether it does when it is asked to."""
+    itself down. `obeys`: whether it does when it is asked to. `memory`: how it uses its memory (None: migrations take
+    the time that the cluster has for them)."""
 
     token: int
     work_s: float = 0.0
     ends_at_s: float = inf
     obeys: bool = True
+    memory: GuestMemory | None = None
 
 
 @dataclass(slots=True, eq=False)
@@ -35,10 +41,30 @@ class Job:
     peer: str = ""  # the other host of a migration
     incoming: bool = False
     orphan: bool = False  # its libvirtd has died: whoever takes up the domain tidies up
+    transfer: Transfer | None = None  # of a migration whose course is followed
 
     def over(self, now_s: float) -> bool:
         """Return whether the operation has failed or is due."""
-        return self.error is not None or now_s >= self.due_s
+        if self.error is not None:
+            return True
+        return now_s >= self.due_s if self.transfer is None else self.transfer.done(now_s)
+
+
+@dataclass(slots=True, eq=False)
+class DirtyRateCalc:
+    """A measurement of how fast a guest changes its memory, which takes `seconds`."""
+
+    begun_s: float
+    seconds: int
+    mib_per_s: int
+
+    def stats(self, now_s: float) -> dict[str, Any]:
+        """Return what libvirt's statistics say of it."""
+        found: dict[str, Any] = {"dirtyrate.calc_status": 2 if now_s >= self.begun_s + self.seconds else 1}
+        found |= {"dirtyrate.calc_start_time": int(self.begun_s), "dirtyrate.calc_period": self.seconds}
+        if found["dirtyrate.calc_status"] == 2:
+            found["dirtyrate.megabytes_per_second"] = self.mib_per_s
+        return found
 
 
 @dataclass(slots=True, eq=False)
@@ -59,6 +85,12 @@ class Dom:
     incoming: bool = False  # a migration brings it here
     autostart: bool = False
     snapshots: int = 0
+    max_downtime_ms: int = 300
+    completed: Mapping[str, Any] = field(default_factory=dict)  # statistics of its last migration
+    dirty_rate: DirtyRateCalc | None = None
+    halted: Transfer | None = None  # a post-copy migration that was interrupted
+    jobs: list[str] = field(default_factory=list)  # that somebody has begun: "backup", "snapshot"
+    block_jobs: list[str] = field(default_factory=list)  # disks with a job
 
     @property
     def definition(self) -> Definition:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from sim_backend.fake_libvirt.codes import State
 from sim_backend.fake_libvirt.state import Dom
 
-STATE, CPU, BALLOON, VCPU, NET, BLOCK = 1, 2, 4, 8, 16, 32
+STATE, CPU, BALLOON, VCPU, NET, BLOCK, DIRTY_RATE = 1, 2, 4, 8, 16, 32, 512
+PROCESS_KIB = 40 << 10  # of QEMU itself
 FOREIGN_NS = 250_000_000
 BYTES_PER_CPU_S = 1 << 20  # what a guest reads, and writes, of its disk
 
@@ -22,8 +23,8 @@ def listed(dom: Dom, flags: int) -> bool:
     return all(not flags & group or flags & bit for group, bit in zip(groups, mine, strict=True))
 
 
-def of(dom: Dom, groups: int) -> Mapping[str, Any]:
-    """Return the statistics of these groups."""
+def of(dom: Dom, groups: int, size_of: Callable[[str], int] = lambda _path: 0, now_s: float = 0.0) -> Mapping[str, Any]:
+    """Return the statistics of these groups. `size_of`: the bytes of a file of its host."""
     said: dict[str, Any] = {}
     cpu_ns = int(dom.cpu_s * 1e9)
     kib = dom.definition.memory_kib
@@ -36,16 +37,21 @@ def of(dom: Dom, groups: int) -> Mapping[str, Any]:
     if groups & BALLOON:
         said |= {"balloon.current": kib, "balloon.maximum": kib}
         if dom.live is not None:
-            said |= {"balloon.rss": kib, "balloon.last-update": 0}
+            memory = None if dom.guest is None else dom.guest.memory
+            rss = PROCESS_KIB + (kib if memory is None else round(1024 * memory.resident_mib))
+            said |= {"balloon.rss": rss, "balloon.last-update": 0}
     if groups & VCPU:
         said |= {"vcpu.current": dom.definition.vcpus, "vcpu.maximum": dom.definition.vcpus}
     if groups & BLOCK:
         said |= {"block.count": len(dom.definition.disks)}
         for number, path in enumerate(dom.definition.disks):
             said |= {f"block.{number}.name": f"vd{chr(97 + number)}", f"block.{number}.path": path}
+            said |= {f"block.{number}.{key}": size_of(path) for key in ("allocation", "capacity", "physical")}
             if dom.live is not None:
                 size = int(dom.cpu_s * BYTES_PER_CPU_S)
                 for way in ("rd", "wr"):
                     said |= {f"block.{number}.{way}.reqs": size >> 12, f"block.{number}.{way}.bytes": size}
                     said |= {f"block.{number}.{way}.times": cpu_ns // 10}
+    if groups & DIRTY_RATE and dom.live is not None:
+        said |= {"dirtyrate.calc_status": 0} if dom.dirty_rate is None else dom.dirty_rate.stats(now_s)
     return said

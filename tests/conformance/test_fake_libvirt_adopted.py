@@ -403,3 +403,74 @@ def wait_for(hosts: Hosts, fault: Fault) -> None:
             hosts.made.cluster.advance(0.5)
         hosts.clock.sleep(0.0005)
     hosts.clock.sleep(0.002)
+
+
+# --- started and shut down ------------------------------------------------------------------------------------------
+
+
+def shut_off(hosts: Hosts) -> str:
+    """One that somebody made on h1 and shut down; its definition."""
+    before = hosts.own_vm(autostart=True)
+    hosts.made.drift("h1").connection().lookupByName(PET).destroy()
+    hosts.hear()
+    return before
+
+
+def start(hosts: Hosts, expects: int, generation: int) -> Operated:
+    spec = VmSpec(PET, generation, 1, memory_mib=96, vcpus=1, cpu_mhz=700.0)
+    return hosts.do(ActionKind.START, "h1", expects=expects, generation=generation, spec=spec)
+
+
+def state(hosts: Hosts) -> VmState:
+    (status,) = [one for one in hosts.made.drivers["h1"].vms(0.0) if one.vm == PET]
+    return status.state
+
+
+def test_one_that_is_shut_off_is_adopted_and_released_as_it_was(hosts: Hosts) -> None:
+    before = shut_off(hosts)
+    answer = hosts.adopt()
+    assert answer.status is not None
+    assert (answer.status.adopted, answer.status.state in (VmState.ENDED, VmState.CRASHED)) == (True, True)
+    assert answer.definition
+    assert hosts.definition("h1") != before
+    assert hosts.do(ActionKind.RELEASE, "h1", expects=1).outcome is Outcome.OK
+    assert (hosts.definition("h1"), hosts.autostarts("h1")) == (before, True)
+
+
+def test_one_is_started_by_its_own_definition_and_shut_down_again(hosts: Hosts) -> None:
+    before = shut_off(hosts)
+    hosts.adopt()
+    assert start(hosts, 1, 2).outcome is Outcome.OK
+    assert state(hosts) is VmState.RUNNING
+    assert start(hosts, 1, 2).outcome is Outcome.OK  # once more: it is done
+    assert start(hosts, 1, 3).outcome is Outcome.WRONG_GENERATION
+    assert start(hosts, 2, 3).outcome is Outcome.REFUSED  # it runs
+    assert hosts.do(ActionKind.STOP, "h1", expects=2).outcome is Outcome.OK
+    assert state(hosts) in (VmState.ENDED, VmState.CRASHED)
+    assert hosts.is_defined("h1")
+    assert hosts.do(ActionKind.RELEASE, "h1", expects=2).outcome is Outcome.OK
+    assert hosts.definition("h1") == before
+
+
+def test_one_that_is_not_there_is_not_started(hosts: Hosts) -> None:
+    assert start(hosts, 1, 2).outcome is Outcome.NO_SUCH_VM
+
+
+def test_its_owner_may_start_it_too(hosts: Hosts) -> None:
+    shut_off(hosts)
+    hosts.adopt()
+    hosts.made.drift("h1").connection().lookupByName(PET).create()
+    hosts.hear()
+    assert start(hosts, 1, 2).outcome is Outcome.REFUSED
+    assert state(hosts) is VmState.RUNNING
+
+
+@pytest.mark.parametrize("call", ["setMetadata", "createWithFlags"])
+def test_a_start_that_fails_leaves_it_off_and_as_it_was(hosts: Hosts, call: str) -> None:
+    shut_off(hosts)
+    hosts.adopt()
+    adopted = hosts.definition("h1")
+    hosts.made.cluster.script.add(Fault(call, "raise", host="h1"))
+    assert start(hosts, 1, 2).outcome in (Outcome.REFUSED, Outcome.FAILED)
+    assert state(hosts) in (VmState.ENDED, VmState.CRASHED)
+    assert hosts.definition("h1") == adopted

@@ -13,6 +13,7 @@ from agents.hypervisors.libvirt.binding import Module, check_installed
 from agents.hypervisors.libvirt.capacity import Cpu
 from agents.hypervisors.libvirt.connection import LibvirtConnection
 from agents.hypervisors.libvirt.driver import LibvirtHypervisor
+from agents.hypervisors.libvirt.machine import LocalMachine, Machine, NoMachine
 from agents.hypervisors.libvirt.site import Site
 from agents.hypervisors.libvirt.statistics import Reader
 from agents.hypervisors.libvirt.templates import Template
@@ -38,7 +39,8 @@ def check_config(config: AgentConfig) -> None:
 
 def from_config(config: AgentConfig, wake: Callable[[], None]) -> LibvirtHypervisor:
     """Build the hypervisor driver of this node. Raises InvalidInput with everything that cannot be used."""
-    return from_module(with_clock(config, base_clock_mhz), wake, binding.real())
+    machine = NoMachine() if urlsplit(config.hypervisor.uri).netloc else LocalMachine()
+    return from_module(with_clock(config, base_clock_mhz), wake, binding.real(), machine=machine)
 
 
 def with_clock(config: AgentConfig, clock_mhz: Callable[[], float | None]) -> AgentConfig:
@@ -56,9 +58,10 @@ def from_module(
     module: Module,
     reach: Callable[[str], None] = connection.reach,
     retry_s: float = connection.RETRY_S,
+    machine: Machine | None = None,
 ) -> LibvirtHypervisor:
     """Build the same with another module in place of libvirt. `reach` raises Unavailable for URIs where nobody answers;
-    `retry_s` is the wait before it connects again."""
+    `retry_s` is the wait before it connects again; `machine`: where libvirt runs (None: it cannot be looked at)."""
     keys = config.libvirt
     found = _checked(keys)
     name = config.node.name or startup.host_name()
@@ -67,7 +70,7 @@ def from_module(
     relay = _Relay()
     link = LibvirtConnection(module, config.hypervisor.uri, keys.keepalive_s, relay, retry_s)
     site = Site(name, link, Reader(module.libvirtError, cpu), keys=keys, cpu=cpu, templates=found, reach=reach)
-    driver = LibvirtHypervisor(site, wake, core_mhz_factor=config.core_mhz_factor)
+    driver = LibvirtHypervisor(site, wake, core_mhz_factor=config.core_mhz_factor, machine=machine or NoMachine())
     relay.target = driver
     driver.start()
     return driver

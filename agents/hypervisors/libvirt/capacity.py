@@ -8,13 +8,13 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
-from xml.etree import ElementTree as ET
 
-from agents.hypervisors.libvirt import domain_xml, storage
+from agents.hypervisors.libvirt import domain_xml, host_features, storage
 from agents.hypervisors.libvirt.binding import Connection
-from agents.hypervisors.libvirt.codes import LIST_ACTIVE
 from agents.hypervisors.libvirt.domain_xml import Tuning
 from agents.hypervisors.libvirt.errors import Declined, telling
+from agents.hypervisors.libvirt.host_features import THIS_MACHINE, HostFeatures
+from agents.hypervisors.libvirt.machine import Machine
 from shared.base.errors import TransientError
 from shared.config.agent import LibvirtKeys
 from shared.values.nodes import Ability, Node
@@ -125,13 +125,23 @@ def features_of(conn: Connection, errors: type[Exception], save_pool: str) -> Fe
     return Features(paused=full, rewrite=full, save=save, migrate=migrate)
 
 
-def node_of(conn: Connection, errors: type[Exception], name: str, keys: LibvirtKeys, features: Features) -> Node:
+def node_of(
+    conn: Connection,
+    errors: type[Exception],
+    name: str,
+    keys: LibvirtKeys,
+    features: Features,
+    machine: Machine = THIS_MACHINE,
+) -> Node:
     """Return the node as reported, before its type and reserve are applied and its abilities are known. Raises
     TransientError."""
     with telling(errors, "ask for the capacity"):
         info = conn.getInfo()
         capabilities = domain_xml.parse(conn.getCapabilities())
-        has = _has(conn, errors, capabilities) if features.migrate else ()
+        if features.migrate:
+            host = host_features.features_of(conn, errors, capabilities, keys, machine)
+        else:
+            host = HostFeatures((), *host_features.topology_of(capabilities))
     core_mhz = keys.core_mhz or float(info[3])
     if core_mhz <= 0:
         raise TransientError("libvirt does not report this machine's clock rate: set libvirt.core_mhz")
@@ -143,8 +153,10 @@ def node_of(conn: Connection, errors: type[Exception], name: str, keys: LibvirtK
         memory_mib=int(info[1]) if keys.memory_mib is None else keys.memory_mib,
         labels=("kvm",) if "kvm" in kinds else (),
         cpu_model=capabilities.findtext("host/cpu/model", "") or capabilities.findtext("host/cpu/arch", ""),
-        migration_has=has,
+        migration_has=host.has,
         templates=tuple(sorted(keys.templates)),
+        numa_cells=host.numa_cells,
+        hugepages=host.hugepages,
     )
 
 
@@ -153,20 +165,6 @@ def abilities_of(features: Features, has_images: bool) -> tuple[Ability, ...]:
     unusable: images hold no memory, but without SAVE the controller would assume that suspended VMs do."""
     able = {Ability.SAVE: features.save or has_images, Ability.MIGRATE: features.migrate}
     return tuple(ability for ability, has in able.items() if has)
-
-
-def _has(conn: Connection, errors: type[Exception], capabilities: ET.Element) -> tuple[str, ...]:
-    """Return the features that live migrations may need, in the form of `shared.values.migration`."""
-    found = {f"machine={one.text}" for one in capabilities.findall("guest/arch/machine")}
-    found |= {f"machine={one.get('canonical')}" for one in capabilities.findall("guest/arch//machine[@canonical]")}
-    found |= {f"cpu={one.text}" for one in capabilities.findall("host/cpu/model")}
-    pools = conn.listAllStoragePools(LIST_ACTIVE)
-    found |= {f"pool={pool.name()}" for pool in pools}
-    found |= {f"storage={folder}" for pool in pools if (folder := storage.folder_of(pool))}
-    found.add("snapshots=none")
-    with suppress(errors):  # hosts without libvirt's networks
-        found |= {f"network={network.name()}" for network in conn.listAllNetworks(LIST_ACTIVE)}
-    return tuple(sorted(found))
 
 
 def card_name(node: str) -> str:

@@ -17,9 +17,9 @@ from agents.hypervisors.answers import (
     not_now,
     other,
 )
-from agents.hypervisors.libvirt.statistics import ObservedDomain
+from agents.hypervisors.libvirt.statistics import HALTED, ObservedDomain
 from shared.values.actions import Action, ActionKind, Outcome
-from shared.values.vms import LIVE_STATES, VmState
+from shared.values.vms import LIVE_STATES, OFF_STATES, VmState
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +40,8 @@ def check(action: Action, here: ObservedDomain | None, room: NodeHeadroom) -> An
         here = None
     if here is not None and here.state is VmState.INCOMING:
         return Outcome.BUSY, "it is on its way here"
+    if here is not None and here.halted and action.kind is not ActionKind.STOP:
+        return Outcome.BUSY, HALTED
     if is_strange(action, here):
         return NOT_OURS
     kind = action.kind
@@ -67,7 +69,7 @@ def check(action: Action, here: ObservedDomain | None, room: NodeHeadroom) -> An
 
 
 def fits(memory_mib: int, cpu_mhz: float, vcpus: int, room: NodeHeadroom) -> Answer | None:
-    """None where a VM of this size has room."""
+    """None where a VM with this much ordinary memory has room."""
     return answers.room(memory_mib, room.free_mib) or allotment(cpu_mhz, vcpus, room.core_mhz)
 
 
@@ -96,7 +98,22 @@ def _start(action: Action, here: ObservedDomain | None, room: NodeHeadroom) -> A
     spec = action.spec
     if spec is None or spec.vm != action.vm:
         return NO_SPEC
+    if action.expects:
+        return _start_adopted(action, here, room)
     return _present(action, here) or fits(spec.memory_mib, spec.cpu_mhz, spec.vcpus, room)
+
+
+def _start_adopted(action: Action, here: ObservedDomain | None, room: NodeHeadroom) -> Answer | None:
+    assert action.spec is not None
+    if here is None:
+        return Outcome.NO_SUCH_VM, f"no definition on {room.node}"
+    if here.generation == action.generation:
+        return MET
+    if (answer := generation(action, here)) is not None:
+        return answer
+    if here.state not in OFF_STATES or not here.adopted:
+        return not_now(here)
+    return fits(here.facts.ordinary_mib, action.spec.cpu_mhz, here.facts.vcpus, room)
 
 
 def _resume(action: Action, here: ObservedDomain | None, room: NodeHeadroom) -> Answer | None:
@@ -113,7 +130,7 @@ def _resume(action: Action, here: ObservedDomain | None, room: NodeHeadroom) -> 
         return answer
     spec, facts = action.spec, here.facts
     meta_mhz = here.meta.cpu_mhz if here.meta is not None else 0.0
-    return fits(facts.memory_mib, meta_mhz if spec is None else spec.cpu_mhz, facts.vcpus, room)
+    return fits(facts.ordinary_mib, meta_mhz if spec is None else spec.cpu_mhz, facts.vcpus, room)
 
 
 def _present(action: Action, here: ObservedDomain | None) -> Answer | None:

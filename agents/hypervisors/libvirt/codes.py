@@ -23,6 +23,15 @@ class PausedReason(IntEnum):
 
     MIGRATION = 2
     STARTING_UP = 11
+    POSTCOPY = 12
+    POSTCOPY_FAILED = 13
+
+
+class RunningReason(IntEnum):
+    """virDomainRunningReason, as far as it matters."""
+
+    POSTCOPY = 10
+    POSTCOPY_FAILED = 11
 
 
 class ShutoffReason(IntEnum):
@@ -60,6 +69,23 @@ class Lifecycle(IntEnum):
     CRASHED = 8
 
 
+class JobOperation(IntEnum):
+    """virDomainJobOperation."""
+
+    UNKNOWN = 0
+    START = 1
+    SAVE = 2
+    RESTORE = 3
+    MIGRATION_IN = 4
+    MIGRATION_OUT = 5
+    SNAPSHOT = 6
+    SNAPSHOT_REVERT = 7
+    DUMP = 8
+    BACKUP = 9
+    SNAPSHOT_DELETE = 10
+
+
+BASELINE_CPU_EXPAND_FEATURES = 1  # virConnectBaselineCPUFlags
 LIST_ACTIVE = 2  # of virConnectListAllStoragePoolsFlags and virConnectListAllNetworksFlags
 STARTED_MIGRATED = 1  # virDomainEventStartedDetailType
 RESUMED_MIGRATED = 1  # virDomainEventResumedDetailType
@@ -102,13 +128,17 @@ class Stats(IntFlag):
     VCPU = 8
     INTERFACE = 16
     BLOCK = 32
+    DIRTYRATE = 512
 
 
 STATS_NOWAIT = 1 << 29  # virConnectGetAllDomainStatsFlags
 CREATE_PAUSED = 1  # virDomainCreateFlags
 METADATA_ELEMENT = 2  # virDomainMetadataType
 SAVE_RUNNING, SAVE_PAUSED = 2, 4  # virDomainSaveRestoreFlags
-UNDEFINE_MANAGED_SAVE, UNDEFINE_SNAPSHOTS, UNDEFINE_NVRAM = 1, 2, 4  # virDomainUndefineFlagsValues
+UNDEFINE_MANAGED_SAVE, UNDEFINE_SNAPSHOTS = 1, 2  # virDomainUndefineFlagsValues
+UNDEFINE_NVRAM, UNDEFINE_KEEP_NVRAM = 4, 8
+JOB_STATS_COMPLETED = 1  # virDomainGetJobStatsFlags
+DIRTY_RATE_MEASURING, DIRTY_RATE_MEASURED = 1, 2  # virDomainDirtyRateStatus
 SAVE_IMAGE_XML_SECURE = 1  # virDomainSaveImageXMLFlags
 
 
@@ -123,13 +153,19 @@ class Migrate(IntFlag):
     NON_SHARED_INC = 128
     UNSAFE = 512
     ABORT_ON_ERROR = 4096
+    AUTO_CONVERGE = 8192
+    POSTCOPY = 1 << 15
     TLS = 1 << 16
+    PARALLEL = 1 << 17
+    POSTCOPY_RESUME = 1 << 19
 
 
 PARAM_URI = "migrate_uri"
 PARAM_DEST_XML = "destination_xml"
 PARAM_PERSIST_XML = "persistent_xml"
 PARAM_BANDWIDTH = "bandwidth"
+PARAM_BANDWIDTH_POSTCOPY = "bandwidth.postcopy"
+PARAM_STREAMS = "parallel.connections"
 PARAM_DISKS = "migrate_disks"
 
 

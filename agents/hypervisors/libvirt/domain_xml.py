@@ -9,10 +9,11 @@ from xml.etree import ElementTree as ET
 
 from agents.hypervisors.libvirt import metadata
 from agents.hypervisors.libvirt.metadata import Meta
+from agents.hypervisors.libvirt.migration_needs import Surroundings, memory_bytes, needs_of, written_disks
+from shared.values.migration import ordinary_mib
 
-_OF_HOST = frozenset({"host-passthrough", "host-model", "maximum"})  # modes of <cpu>
-_KIB = {"b": 1 / 1024, "bytes": 1 / 1024, "KB": 1000 / 1024, "k": 1, "KiB": 1, "MB": 1e6 / 1024, "M": 1024}
-_KIB |= {"MiB": 1024, "GB": 1e9 / 1024, "G": 1 << 20, "GiB": 1 << 20, "TB": 1e12 / 1024, "T": 1 << 30, "TiB": 1 << 30}
+NOWHERE = Surroundings()
+IsLocal = Callable[[str], bool]
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,9 +36,10 @@ class Disk:
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What of a domain's XML is needed. `uses_nvram`: it keeps firmware variables in a file of its own. `needs`: what
-    it needs of a node that it is migrated to, as `shared.values.migration` has it; `shares`: its weight (0: none is
-    said). `definition`: digest of the definition of one that was adopted, see `digest`."""
+    """What of a domain's XML is needed. `uses_nvram`: it keeps firmware variables in a file of its own, `nvram` ("": it
+    is no file, or libvirt has not named it yet). `needs`: what it needs of a node that it is migrated to, as
+    `shared.values.migration` has it; `shares`: its weight (0: none is said). `definition`: digest of the definition of
+    one that was adopted, see `digest`. `transient`: no definition outlives it."""
 
     name: str
     uuid: str
@@ -49,14 +51,13 @@ class Facts:
     needs: tuple[str, ...] = ()
     shares: int = 0
     definition: str = ""
+    transient: bool = False
+    nvram: str = ""
 
-
-IsLocal = Callable[[str], bool]
-
-
-def every_disk(_path: str) -> bool:
-    """Take every disk for one that lies on this node alone."""
-    return True
+    @property
+    def ordinary_mib(self) -> int:
+        """Its memory that is not in hugepages, in MiB."""
+        return ordinary_mib(self.memory_mib, self.needs)
 
 
 class _NoDoctype(ET.TreeBuilder):
@@ -74,9 +75,8 @@ def parse(text: str) -> ET.Element:
         raise ValueError(f"it is no XML: {error}") from None
 
 
-def facts_of(text: str, host_cpu: str = "", is_local: IsLocal = every_disk) -> Facts:
-    """Return the required facts of a domain's XML; `host_cpu`: the model of the host's CPU ("": unknown); `is_local`:
-    whether a disk lies on this node alone. Raises ValueError if it is not a domain."""
+def facts_of(text: str, here: Surroundings = NOWHERE) -> Facts:
+    """Return the required facts of a domain's XML. `here`: its node. Raises ValueError if it is not a domain."""
     root = parse(text)
     meta = metadata.read(root.find(f"metadata/{metadata.TAG}"))
     return Facts(
@@ -87,8 +87,9 @@ def facts_of(text: str, host_cpu: str = "", is_local: IsLocal = every_disk) -> F
         meta=meta,
         disks=tuple(_disks(root)),
         uses_nvram=root.find("os/nvram") is not None,
-        needs=_needs(root, meta, host_cpu, is_local),
+        needs=needs_of(root, meta, here),
         shares=int(root.findtext("cputune/shares", "0")),
+        nvram=_nvram(root.find("os/nvram")),
     )
 
 
@@ -230,43 +231,23 @@ def is_there(root: ET.Element, path: str) -> bool:
 
 
 def _disks(root: ET.Element) -> Iterator[Disk]:
-    for disk in root.findall("devices/disk"):
-        if disk.find("readonly") is not None or disk.get("device", "disk") in ("cdrom", "floppy"):
-            continue
+    for disk in written_disks(root):
         source, target = disk.find("source"), disk.find("target")
         if source is not None and target is not None:
             yield Disk(source.get("file") or source.get("dev") or "", target.get("dev", ""))
 
 
-def _needs(root: ET.Element, meta: Meta | None, host_cpu: str, is_local: IsLocal) -> tuple[str, ...]:
-    """Return the features that a domain needs on another host. A domain with its host's CPU needs a host with the same
-    CPU. For a named CPU model, libvirt checks the host: many may offer it."""
-    found: set[str] = set()
-    cpu = root.find("cpu")
-    if cpu is not None and cpu.get("mode") in _OF_HOST and host_cpu:
-        found.add(f"cpu={host_cpu}")
-    kind = root.find("os/type")
-    if kind is not None and kind.get("machine"):
-        found.add(f"machine={kind.get('machine')}")
-    for source in root.findall("devices/interface/source"):
-        if source.get("network"):
-            found.add(f"network={source.get('network')}")
-    if meta is not None and meta.pool:
-        found.add(f"pool={meta.pool}")
-    for disk in _disks(root):
-        folder, _, name = disk.source.rpartition("/")
-        own = meta is not None and meta.volume == name
-        if folder and not own and is_local(disk.source) and not folder.startswith("/dev"):
-            found.add(f"storage={folder}")
-    return tuple(sorted(found))
+def _nvram(element: ET.Element | None) -> str:
+    """Return the file of the firmware's variables: the text, or, since libvirt 8.5, a source."""
+    if element is None:
+        return ""
+    source = element.find("source")
+    return (source.get("file") or "") if source is not None else (element.text or "").strip()
 
 
 def _memory_mib(element: ET.Element | None) -> int:
-    """Rounded up: what is counted must not be less than what is taken."""
-    if element is None:
-        return 0
-    kib = int(element.text or "0") * _KIB.get(element.get("unit", "KiB"), 1)
-    return -int(-kib // 1024)
+    """Return MiB, rounded up: what is counted must not be less than what is taken."""
+    return -(-memory_bytes(element) >> 20)
 
 
 def _set(parent: ET.Element, tag: str, text: str) -> ET.Element:

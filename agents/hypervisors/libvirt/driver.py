@@ -13,10 +13,25 @@ from agents.hypervisors.libvirt import capacity, in_progress, local_disks, order
 from agents.hypervisors.libvirt.capacity import Card
 from agents.hypervisors.libvirt.changes import ENDS, Changes, ComparedDomains
 from agents.hypervisors.libvirt.checks import NodeHeadroom, check, fits
+from agents.hypervisors.libvirt.dirty_rate import DirtyRates
 from agents.hypervisors.libvirt.errors import Unavailable, outcome_of, transient
+from agents.hypervisors.libvirt.host_features import THIS_MACHINE, default_page_kib
 from agents.hypervisors.libvirt.in_progress import FORGETTING, UnderWay
+from agents.hypervisors.libvirt.libvirt_jobs import jobs_on
+from agents.hypervisors.libvirt.machine import Machine
 from agents.hypervisors.libvirt.migration import Migration
-from agents.hypervisors.libvirt.operations import NO_META, Label, Pause, SetCpu, Start, Stop, Work, released
+from agents.hypervisors.libvirt.migration_needs import Surroundings
+from agents.hypervisors.libvirt.operations import (
+    NO_META,
+    Label,
+    Pause,
+    SetCpu,
+    Start,
+    StartAdopted,
+    Stop,
+    Work,
+    released,
+)
 from agents.hypervisors.libvirt.site import Answered, GivenUp, Site, Task, status_of
 from agents.hypervisors.libvirt.statistics import ObservedDomain
 from agents.hypervisors.workers import Workers
@@ -26,6 +41,7 @@ from shared.ports.effects import GuestChanged, Operated
 from shared.runtime import logs
 from shared.values import migration
 from shared.values.actions import Action, ActionKind, Outcome
+from shared.values.migration_terms import MigrationFigures
 from shared.values.nodes import Node
 from shared.values.vms import VmState, VmStatus
 
@@ -34,6 +50,7 @@ ABORTS_MAX = 4
 CLOSE_S = 5.0
 LOOK_S = 30.0  # a change is heard of at once; this finds what was not
 MISSING_LOOK_S = 0.5
+JOBS_S = 20.0  # between two looks for backups and block jobs
 ASK_AGAIN_S = 600.0  # pools and networks may have come and gone
 AGAIN_S = 0.5
 TRIES_MAX = 3
@@ -46,8 +63,11 @@ class LibvirtHypervisor:
     domain, is the only record of the node's VMs: a restarted agent finds all of it. `wake` is called when `poll` has
     something."""
 
-    def __init__(self, site: Site, wake: Nothing, core_mhz_factor: float = 1.0) -> None:
+    def __init__(
+        self, site: Site, wake: Nothing, core_mhz_factor: float = 1.0, machine: Machine = THIS_MACHINE
+    ) -> None:
         self._site, self._wake, self._core_mhz_factor = site, wake, core_mhz_factor
+        self._machine = machine
         self._clock = SystemClock()
         self._log = logs.get_logger("libvirt")
         self._lock = threading.RLock()
@@ -65,6 +85,10 @@ class LibvirtHypervisor:
         self._closed = False
         self._look_now = threading.Event()
         self._fresh, self._ask_again_s = True, 0.0
+        self._jobs_at_s = self._clock.monotonic_s() + JOBS_S
+        self._dirty_rates = DirtyRates(site.errors)
+        self._dirty_at_s = self._clock.monotonic_s() + site.dirty_rate_every_s
+        self._measuring = False
         self._checker = Workers("libvirt-check", 1)
         self._workers = Workers("libvirt-operation", OPERATIONS_MAX)
         self._aborts = Workers("libvirt-abort", ABORTS_MAX)
@@ -220,11 +244,13 @@ class LibvirtHypervisor:
             taken = {name: one.task.held_mib for name, one in self._under.items() if name != vm}
         found = self._look()
         features, core_mhz = self._site.features, self._site.cpu.core_mhz
-        free_mib = node.memory_mib - in_progress.held_mib(found, taken)
+        free_mib = max(0, node.memory_mib - node.hugepages_mib) - in_progress.held_mib(found, taken)
         return found, NodeHeadroom(node.name, free_mib, core_mhz, features.save, features.migrate)
 
     def _work(self, action: Action, one: UnderWay, here: ObservedDomain | None) -> Work:
         kind = action.kind
+        if kind is ActionKind.START and action.expects:
+            return StartAdopted(self._site, one.task, action, here)
         if kind is ActionKind.RESUME and action.from_node not in ("", self._site.node):
             take = partial(self._take, action, one.task)
             return saved_images.ResumeFrom(self._site, one.task, action, here, take)
@@ -235,9 +261,9 @@ class LibvirtHypervisor:
         facts, spec = image.facts, action.spec
         allotted_mhz = image.status().cpu_mhz if spec is None else spec.cpu_mhz
         with self._taking:
-            answer = fits(facts.memory_mib, allotted_mhz, facts.vcpus, self._room(action.vm)[1])
+            answer = fits(facts.ordinary_mib, allotted_mhz, facts.vcpus, self._room(action.vm)[1])
             if answer is None:
-                task.held_mib = facts.memory_mib
+                task.held_mib = facts.ordinary_mib
         return answer
 
     def _carry_out(self, action: Action, task: Task, work: Work) -> None:
@@ -260,7 +286,7 @@ class LibvirtHypervisor:
         if outcome is Outcome.OK:
             self._tried("tidy up after", action.vm, work.tidy)
         final = work.final() if outcome is Outcome.OK else None
-        self._answer(action, outcome, detail, final)
+        self._answer(action, outcome, detail, final, work.migrated())
 
     def _judged(self, action: Action, task: Task, work: Work, error: TrimtabError | GivenUp) -> tuple[Outcome, str]:
         """Return how an operation ended that did not report it, judged by the current state; undo it if the state is
@@ -301,7 +327,14 @@ class LibvirtHypervisor:
                 return True
         return False
 
-    def _answer(self, action: Action, outcome: Outcome, detail: str = "", final: VmStatus | None = None) -> None:
+    def _answer(
+        self,
+        action: Action,
+        outcome: Outcome,
+        detail: str = "",
+        final: VmStatus | None = None,
+        migrated: MigrationFigures | None = None,
+    ) -> None:
         """Queue the answer with the VM's status. Without libvirt there is no status, and the answer waits."""
         now: ObservedDomain | None = None
         while not self._closed:
@@ -318,7 +351,7 @@ class LibvirtHypervisor:
                 self._changes.settle(action.vm, in_progress.as_left_by(action, now))
             self._under.pop(action.vm, None)
             self._settled.add(action.vm)
-            self._tell(Operated(action.id, outcome, status_of(now), final, detail, definition))
+            self._tell(Operated(action.id, outcome, status_of(now), final, detail, definition, migrated))
         self._look_now.set()
 
     def _definition(self, action: Action, now: ObservedDomain | None) -> str:
@@ -441,10 +474,49 @@ class LibvirtHypervisor:
                     self._fresh = True
                 self._meet()
                 self._look()
+                if self._clock.monotonic_s() >= self._jobs_at_s:
+                    self._look_for_jobs()
+                if self._site.dirty_rate_every_s > 0.0 and self._clock.monotonic_s() >= self._dirty_at_s:
+                    self._dirty_at_s = self._clock.monotonic_s() + self._site.dirty_rate_every_s
+                    self._measure_dirty_rate()
             except TransientError as error:
                 self._log.debug("the node cannot be read", error=str(error))
             except TrimtabError as error:
                 self._log.warning("the node cannot be read", error=str(error))
+
+    def _look_for_jobs(self) -> None:
+        """Look for jobs of libvirt that keep VMs from being migrated."""
+        with self._lock:
+            busy = set(self._under)
+            seen = [one for vm, one in self._site.last.items() if vm not in busy]
+        running = [one for one in seen if one.managed and one.state is VmState.RUNNING]
+        with self._site.link.use("look for jobs") as conn:
+            self._site.reader.jobs, changed = jobs_on(conn, self._site.errors, running)
+        for uuid in changed:
+            self._site.reader.forget(uuid)
+        self._jobs_at_s = self._clock.monotonic_s() + JOBS_S
+
+    def _measure_dirty_rate(self) -> None:
+        """Have the next dirty rate measured, in another thread: libvirt waits for a domain that is busy."""
+        with self._lock:
+            seen = [one for vm, one in self._site.last.items() if vm not in self._under]
+            there = {one.facts.uuid for one in self._site.last.values()}
+            if self._measuring:
+                return
+            self._measuring = True
+        self._dirty_rates.forget_but(there)
+
+        def step() -> None:
+            try:
+                with self._site.link.use("measure a dirty rate") as conn:
+                    self._dirty_rates.step(conn, seen, self._clock.monotonic_s())
+                self._site.reader.dirty = self._dirty_rates.known
+            except TrimtabError as error:
+                self._log.debug("no dirty rate can be measured", error=str(error))
+            finally:
+                self._measuring = False
+
+        self._workers.do(lambda: self._guarded(step))
 
     def _meet(self) -> None:
         """Read this libvirt's features after a connection, write this node's card, and put in order what an earlier
@@ -457,13 +529,18 @@ class LibvirtHypervisor:
         site, errors = self._site, self._site.errors
         with site.link.use("ask for the capacity") as conn:
             site.features = capacity.features_of(conn, errors, site.keys.save_pool)
-            node = capacity.node_of(conn, errors, site.node, site.keys, site.features)
+            node = capacity.node_of(conn, errors, site.node, site.keys, site.features, self._machine)
             node = replace(node, core_mhz=self._node.core_mhz) if self._node is not None else node  # clocks vary
             if site.features.save and site.features.migrate:
                 own = (node.core_mhz * self._core_mhz_factor, site.cpu.core_frac, site.cpu.cgroup, site.keys.partition)
-                capacity.write_card(conn, errors, site.keys.save_pool, Card(site.node, node.memory_mib, *own))
-            site.reader.host_cpu = migration.of_kind(node.migration_has, "cpu")
-            site.reader.is_local = local_disks.is_local(site)
+                ordinary_mib = max(0, node.memory_mib - node.hugepages_mib)
+                capacity.write_card(conn, errors, site.keys.save_pool, Card(site.node, ordinary_mib, *own))
+            site.reader.here = Surroundings(
+                cpu=migration.of_kind(node.migration_has, "cpu"),
+                has=frozenset(node.migration_has),
+                page_kib=default_page_kib(node.hugepages),
+                is_local=local_disks.is_local(site),
+            )
             found = site.reader.read(conn)
         has_images = any(seen.state is VmState.SUSPENDED for seen in found.values())
         self._node = replace(node, abilities=capacity.abilities_of(site.features, has_images))

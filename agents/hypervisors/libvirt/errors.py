@@ -24,6 +24,10 @@ class Unavailable(TransientError):
         self.number, self.broken = number, broken
 
 
+class NotConverging(TransientError):
+    """A migration was aborted, since its guest changes memory faster than it is sent."""
+
+
 class NoMemory(TransientError):
     """The host has no memory for it now."""
 
@@ -175,6 +179,8 @@ def outcome_of(error: TrimtabError, begun: bool) -> Outcome:
     """Return the outcome of an operation that ended with an error: REFUSED and NO_SUCH_VM if it changed nothing."""
     if isinstance(error, NoMemory):
         return Outcome.NO_ROOM
+    if isinstance(error, NotConverging):
+        return Outcome.NOT_CONVERGING
     if isinstance(error, PermanentError) and not begun:
         return Outcome.REFUSED
     return Outcome.FAILED

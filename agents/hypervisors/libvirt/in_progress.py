@@ -26,10 +26,13 @@ class UnderWay:
 
 
 def wanted_mib(action: Action, here: ObservedDomain | None) -> int:
-    """Return the memory that an operation will take."""
+    """Return the ordinary memory that an operation will take, as far as it is known: a VM that is started from a
+    template counts with all its memory."""
+    if action.kind is ActionKind.START and here is not None:
+        return here.facts.ordinary_mib
     if action.kind is ActionKind.START and action.spec is not None:
         return action.spec.memory_mib
-    return here.facts.memory_mib if action.kind is ActionKind.RESUME and here is not None else 0
+    return here.facts.ordinary_mib if action.kind is ActionKind.RESUME and here is not None else 0
 
 
 def held_mib(found: Mapping[str, ObservedDomain], taken: Mapping[str, int]) -> int:
@@ -59,7 +62,7 @@ def status_while(seen: ObservedDomain, under: UnderWay | None) -> VmStatus:
     """Return the reported status: not executing while the VM is being started or resumed, unchanged while it is being
     stopped or suspended."""
     if under is None or under.action is None:
-        busy = "migrate" if seen.state is VmState.INCOMING else ""
+        busy = "migrate" if seen.state is VmState.INCOMING or seen.halted else ""
         return seen.status(busy)
     kind = under.action.kind
     if kind in TO_LIFE and under.checked:

@@ -12,20 +12,23 @@ from agents.hypervisors.libvirt import capacity, codes, domain_xml, local_disks,
 from agents.hypervisors.libvirt.binding import Connection
 from agents.hypervisors.libvirt.capacity import Card
 from agents.hypervisors.libvirt.checks import NodeHeadroom, fits
-from agents.hypervisors.libvirt.codes import Affect, Migrate, XmlFlag
+from agents.hypervisors.libvirt.codes import Affect, DomainState, Migrate, PausedReason, XmlFlag
 from agents.hypervisors.libvirt.domain_xml import Disk
-from agents.hypervisors.libvirt.errors import Unavailable, telling
+from agents.hypervisors.libvirt.errors import NotThere, Unavailable, telling
 from agents.hypervisors.libvirt.metadata import Meta
+from agents.hypervisors.libvirt.migration_watch import MigrationWatch, bounded, completed_at
 from agents.hypervisors.libvirt.operations import NO_META, Basic
 from agents.hypervisors.libvirt.saved_images import end_job
 from agents.hypervisors.libvirt.site import Answered, Site, Task, remove_volumes, undefine
-from agents.hypervisors.libvirt.statistics import ObservedDomain, Reader
+from agents.hypervisors.libvirt.statistics import HALTED, ObservedDomain, Reader
 from shared.base.errors import TrimtabError
 from shared.values.actions import Action, Outcome
+from shared.values.migration_terms import MigrationFigures, MigrationMethod
 from shared.values.vms import LIVE_STATES, VmState, VmStatus
 
 ASKED_TIMES = 3
 ASKED_EVERY_S = 2.0
+RESUMES_MAX = 6  # of an interrupted post-copy, after 1, 2, 4... looks at it
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +50,9 @@ class Migration(Basic):
 
     def __init__(self, site: Site, task: Task, action: Action, here: ObservedDomain | None) -> None:
         super().__init__(site, task, action, here if here is not None and here.state in LIVE_STATES else None)
-        self._late = threading.Event()
+        self._terms = bounded(action.migration, site.keys.migration)
+        self._watch: MigrationWatch | None = None
+        self._figures: MigrationFigures | None = None
         self._copied: tuple[Disk, ...] = ()
         self._moved: dict[str, str] = {}
         self._lent = self._went = self._autostarts = False
@@ -102,6 +107,7 @@ class Migration(Basic):
     def undo(self) -> None:
         """Remove what was made on the target; libvirt keeps the VM running here. If the answer was lost, libvirt still
         moves the VM and has to stop. If somebody else has removed or moved the VM, there is nothing to undo here."""
+        self._await_post_copy()
         now = self.site.see(self.vm)
         here = now is not None and self.before is not None and now.facts.uuid == self.here.facts.uuid
         if here and self._went:
@@ -139,6 +145,8 @@ class Migration(Basic):
         with self.site.peer(self.action.to_node) as there:
             now, arrived = self.site.see(self.vm), self._seen_at(there)
             gone = now is not None and now.state not in LIVE_STATES
+            if self._watch is not None:
+                self._figures = self._watch.figures(completed_at(there, self.site.errors, self.vm))
             if gone and now is not None and arrived is not None and arrived.state in LIVE_STATES:
                 local_disks.leave(self.site, now, there)
             self._calm(there)
@@ -146,6 +154,12 @@ class Migration(Basic):
     def final(self) -> VmStatus | None:
         """Return the status as last read here."""
         return None if self.before is None else self.site.latest(self.vm, self.here).status()
+
+    def migrated(self) -> MigrationFigures | None:
+        """Return how it went: as libvirt has measured it, else as far as it was watched; None if it never began."""
+        if self._figures is None and self._watch is not None and self._went:
+            return self._watch.figures()
+        return self._figures
 
     # --- before it goes ---------------------------------------------------------------------------------------------
 
@@ -175,7 +189,7 @@ class Migration(Basic):
         if self.here.meta is not None and self.here.meta.disks < action.disks:
             raise Answered(Outcome.STALE_DISK, f"disk generation {self.here.meta.disks}, expected {action.disks}")
         facts = self.here.facts
-        answer = fits(facts.memory_mib, self.meta.cpu_mhz, facts.vcpus, target.room)
+        answer = fits(facts.ordinary_mib, self.meta.cpu_mhz, facts.vcpus, target.room)
         if answer is not None:
             raise Answered(*answer)
 
@@ -189,7 +203,7 @@ class Migration(Basic):
             with self.site.link.use(f"look at the disks of {self.vm}") as here:
                 local_disks.remove_copies(self.site, there, old, here)
         with telling(self.site.errors, f"remove what {self.action.to_node} has of {self.vm}"):
-            undefine(there.lookupByName(self.vm), old)
+            undefine(there.lookupByName(self.vm), old, keep_nvram=self.site.shares_nvram(old))
         if meta.pool in self.site.keys.shared_pools or old.left:
             meta = replace(meta, volume="")
         remove_volumes(there, self.site.errors, self.site.keys, meta)
@@ -214,34 +228,73 @@ class Migration(Basic):
     # --- on its way -------------------------------------------------------------------------------------------------
 
     def _go(self, target: Target, disks: int) -> None:
-        keys, copied = self.site.keys.migration, self._names
+        keys, copied, terms = self.site.keys.migration, self._names, self._terms
         # A definition with disks of its own stays until the copies are removed; it says which these are.
         keeps = bool(copied) or self.meta.adopted
         flags = Migrate.LIVE | Migrate.PEER2PEER | Migrate.PERSIST_DEST | (0 if keeps else Migrate.UNDEFINE_SOURCE)
-        flags |= Migrate.ABORT_ON_ERROR | (Migrate.TLS if keys.tls else 0) | disks
+        flags |= Migrate.ABORT_ON_ERROR | (Migrate.TLS if keys.tls else 0) | disks | self._method_flags()
         if not copied:
             flags |= Migrate.UNSAFE  # that the disks are shared was said; libvirt knows but some file systems
-        limit = threading.Timer(keys.limit_s, self._limit)
-        limit.daemon = True
+        uri, params = self.site.peer_uri(target.card.node), self._params(target, copied)
+        watch = self._watch = MigrationWatch(self.site, self.vm, terms, bool(flags & Migrate.POSTCOPY))
         self.task.cancel = self._cancel
         self.task.stop()
-        limit.start()
+        watch.start()
         try:
             with self.site.domain(self.vm, "migrate") as (_conn, domain):
                 with suppress(self.site.errors):
-                    domain.migrateSetMaxDowntime(keys.downtime_ms, 0)
-                uri, params = self.site.peer_uri(target.card.node), self._params(target, copied)
+                    domain.migrateSetMaxDowntime(terms.downtime_ms, 0)
                 self._went = True
                 domain.migrateToURI3(uri, params, flags)
         except TrimtabError as error:
-            if self._late.is_set():
-                raise Unavailable(f"given up after {keys.limit_s:g} s: {error}") from error
-            raise
+            if not (flags & Migrate.POSTCOPY and self._resumed(uri, params, flags)):
+                raise watch.explained(error) from error
         finally:
-            limit.cancel()
+            watch.stop()
+
+    def _method_flags(self) -> int:
+        """Return the flags of the way in which it goes. A VM that is paused changes nothing, and QEMU has no post-copy
+        over several connections."""
+        terms, runs = self._terms, self.here.state is VmState.RUNNING
+        flags = Migrate.AUTO_CONVERGE if terms.method is MigrationMethod.AUTO_CONVERGE and runs else 0
+        if terms.may_switch and runs:
+            return flags | Migrate.POSTCOPY
+        return flags | (Migrate.PARALLEL if terms.streams > 1 else 0)
+
+    def _resumed(self, uri: str, params: Mapping[str, Any], flags: int) -> bool:
+        """Resume post-copy that was interrupted, again and again: the guest stands still until then, and cannot go
+        back. Return whether that was done; false if there was nothing to resume. Raises Unavailable where it fails."""
+        for number in range(RESUMES_MAX):
+            if self._halt() is not PausedReason.POSTCOPY_FAILED:
+                return False
+            with suppress(TrimtabError), self.site.domain(self.vm, "resume the migration of") as (_conn, domain):
+                domain.migrateToURI3(uri, params, flags | Migrate.POSTCOPY_RESUME)
+                return True
+            threading.Event().wait(self.site.watch_s * 2**number)
+        raise Unavailable(HALTED)
+
+    def _halt(self) -> PausedReason | None:
+        """Return how far post-copy is: POSTCOPY while the target fetches memory, POSTCOPY_FAILED when that was
+        interrupted; None before it has begun, and when it is over."""
+        try:
+            with self.site.domain(self.vm, "look at") as (_conn, domain):
+                state, reason = domain.state(0)[:2]
+        except NotThere:
+            return None
+        known = (PausedReason.POSTCOPY, PausedReason.POSTCOPY_FAILED)
+        return next((one for one in known if (state, reason) == (DomainState.PAUSED, one)), None)
+
+    def _await_post_copy(self) -> None:
+        """Wait for the end of post-copy, which cannot be taken back. Raises Unavailable where it was interrupted."""
+        waited_s, limit_s = 0.0, self._terms.limit_s
+        while self._went and (halt := self._halt()) is not None:
+            if halt is PausedReason.POSTCOPY_FAILED or waited_s >= limit_s:
+                raise Unavailable(HALTED)
+            threading.Event().wait(self.site.watch_s)
+            waited_s += self.site.watch_s
 
     def _params(self, target: Target, copied: tuple[str, ...]) -> dict[str, Any]:
-        keys, card = self.site.keys.migration, target.card
+        card = target.card
         found: dict[str, Any] = {}
         with self.site.domain(self.vm, "read the definition of") as (_conn, domain):
             live = domain.XMLDesc(XmlFlag.MIGRATABLE | XmlFlag.SECURE)
@@ -255,8 +308,13 @@ class Migration(Basic):
             found[codes.PARAM_PERSIST_XML] = self._edited(kept, card, after)
         if uri := self.site.data_uri(card.node):
             found[codes.PARAM_URI] = uri
-        if keys.bandwidth_mib_per_s:
-            found[codes.PARAM_BANDWIDTH] = keys.bandwidth_mib_per_s
+        flags = self._method_flags()
+        if self._terms.bandwidth_mib_per_s:
+            found[codes.PARAM_BANDWIDTH] = self._terms.bandwidth_mib_per_s
+            if flags & Migrate.POSTCOPY:
+                found[codes.PARAM_BANDWIDTH_POSTCOPY] = self._terms.bandwidth_mib_per_s
+        if flags & Migrate.PARALLEL:
+            found[codes.PARAM_STREAMS] = self._terms.streams
         if copied:
             found[codes.PARAM_DISKS] = list(copied)
         return found
@@ -272,12 +330,6 @@ class Migration(Basic):
         disks = max(self.meta.disks, self.action.disks) + 1 if copied else self.meta.disks
         own = {"generation": generation, "disks": disks, "autostart": self._autostarts}
         return replace(self.meta, node=card.node, lent="", copied="", **own)  # type: ignore[arg-type]
-
-    def _limit(self) -> None:
-        """Cancel a late migration, in a separate thread."""
-        self._late.set()
-        with suppress(TrimtabError):
-            self._cancel()
 
     def _cancel(self) -> None:
         with self.site.domain(self.vm, "give up migrating") as (_conn, domain):

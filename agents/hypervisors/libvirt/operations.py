@@ -18,6 +18,7 @@ from agents.hypervisors.libvirt.storage import Disk
 from shared.base.errors import InvalidValue
 from shared.config.agent import CloneMode
 from shared.values.actions import Action, ActionKind
+from shared.values.migration_terms import MigrationFigures
 from shared.values.vms import LIVE_STATES, VmSpec, VmState, VmStatus
 
 POLL_S = 0.1
@@ -48,6 +49,10 @@ class Work(Protocol):
 
     def final(self) -> VmStatus | None:
         """Return the last counters if the VM stopped executing here."""
+        ...
+
+    def migrated(self) -> MigrationFigures | None:
+        """Return how a migration went, as far as it was measured; None for other operations."""
         ...
 
 
@@ -81,6 +86,10 @@ class Basic:
 
     def final(self) -> VmStatus | None:
         """Return None, since the VM keeps running."""
+        return None
+
+    def migrated(self) -> MigrationFigures | None:
+        """Return None, since it is no migration."""
         return None
 
 
@@ -167,6 +176,47 @@ class Start(Basic):
             conn.defineXML(domain_xml.text_of(root))
 
 
+class StartAdopted(Basic):
+    """START of a VM that was adopted, by the definition that its owner made. Nothing of that changes but our
+    metadata."""
+
+    def do(self) -> None:
+        """Note the new generation, then create. The note comes first: a VM that lives is never of an older
+        generation."""
+        self.task.stop()
+        self.site.set_meta(self.vm, self._after)
+        self.task.stop()
+        with self.site.domain(self.vm, "start") as (_conn, domain):
+            domain.createWithFlags(0)
+        self.site.set_cpu(self.vm, self.here.facts.vcpus, self._after)
+
+    def undo(self) -> None:
+        """Shut it off again, and restore the previous metadata."""
+        now = self.site.see(self.vm)
+        if now is None or now.facts.uuid != self.here.facts.uuid:
+            return
+        if now.state in LIVE_STATES and now.generation == self.action.generation:
+            self.site.destroy(self.vm)
+        self.site.set_meta(self.vm, self.meta)
+
+    def holds(self, now: ObservedDomain | None) -> bool:
+        """Return whether the VM is live as requested."""
+        return now is not None and now.state in LIVE_STATES and lives(now, self.action)
+
+    @property
+    def _after(self) -> Meta:
+        assert self.action.spec is not None
+        spec, over = self.action.spec, {"over": "", "kept": False, "begun": True}
+        return replace(
+            self.meta,
+            generation=self.action.generation,
+            attempt=spec.attempt,
+            cpu_mhz=spec.cpu_mhz,
+            node=self.site.node,
+            **over,  # type: ignore[arg-type]
+        )
+
+
 class Stop(Basic):
     """STOP: asked first, then cut off; the definition and the VM's own disk go too. One that was adopted stays defined
     as it was."""
@@ -183,7 +233,7 @@ class Stop(Basic):
             if last is not None and last.state in LIVE_STATES:
                 self.task.stop()  # one that has ended is removed, whoever has lost patience
             self._end()
-            self.site.remove(now)
+            self.site.remove(now, over=self.here.state in LIVE_STATES)
 
     def undo(self) -> None:
         """Do nothing, since a request to a guest cannot be undone."""

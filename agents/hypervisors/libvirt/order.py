@@ -22,7 +22,7 @@ SAVED_BY_HAND = frozenset({"saved by somebody"})
 def needs_order(seen: ObservedDomain) -> bool:
     """Return whether an operation may have left a domain in a state that must not stay."""
     meta = seen.meta
-    if meta is None or not meta.managed:
+    if meta is None or not meta.managed or seen.halted:
         return False
     unsure = seen.state in UNSURE or (seen.state is VmState.CRASHED and bool(meta.lent))
     return (

@@ -13,6 +13,7 @@ from agents.hypervisors.libvirt.binding import Connection, Domain
 from agents.hypervisors.libvirt.capacity import Cpu, Features
 from agents.hypervisors.libvirt.codes import (
     METADATA_ELEMENT,
+    UNDEFINE_KEEP_NVRAM,
     UNDEFINE_MANAGED_SAVE,
     UNDEFINE_NVRAM,
     UNDEFINE_SNAPSHOTS,
@@ -57,9 +58,14 @@ class Task:
             raise GivenUp
 
 
+WATCH_S = 0.5
+DIRTY_RATE_EVERY_S = 30.0
+
+
 @dataclass(slots=True)
 class Site:
-    """A node. `features` are what its libvirt can do, known after the first connection."""
+    """A node. `features` are what its libvirt can do, known after the first connection. `watch_s`: how often a
+    migration is looked at; `dirty_rate_every_s`: how often the dirty rate of one VM is measured (0: never)."""
 
     node: str
     link: LibvirtConnection
@@ -70,6 +76,8 @@ class Site:
     reach: Callable[[str], None] = connection.reach
     features: Features = field(default_factory=Features)
     last: dict[str, ObservedDomain] = field(default_factory=dict)
+    watch_s: float = WATCH_S
+    dirty_rate_every_s: float = DIRTY_RATE_EVERY_S
 
     @property
     def errors(self) -> type[Exception]:
@@ -187,18 +195,25 @@ class Site:
             wanted = {"cpu_shares": kept.shares, "vcpu_period": kept.period_us, "vcpu_quota": kept.quota_us}
             domain.setSchedulerParametersFlags(wanted, Affect.LIVE)
 
-    def remove(self, seen: ObservedDomain, moved: bool = False) -> None:
+    def remove(self, seen: ObservedDomain, moved: bool = False, over: bool = False) -> None:
         """Remove the definition of a domain that does not run; one that is gone is fine. Its volumes are left. A
-        definition that we did not make stays, unless the VM lives on elsewhere (`moved`)."""
+        definition that we did not make stays, unless the VM lives on elsewhere (`moved`). `over`: the VM has lived here
+        until now, so that no other node uses its firmware variables, see `undefine`."""
         if seen.adopted and not moved:
             self._rest(seen)
             return
         try:
             with self.domain(seen.facts.name, "remove the definition of") as (_conn, domain):
                 if domain.UUIDString() == seen.facts.uuid:
-                    undefine(domain, seen)
+                    undefine(domain, seen, keep_nvram=not over and self.shares_nvram(seen))
         except NotThere:
             return
+
+    def shares_nvram(self, seen: ObservedDomain) -> bool:
+        """Return whether a domain's firmware variables may lie where other nodes see them, too. What is no file counts
+        as such."""
+        facts = seen.facts
+        return facts.uses_nvram and not (facts.nvram and self.reader.here.is_local(facts.nvram))
 
     def _rest(self, seen: ObservedDomain) -> None:
         try:
@@ -235,10 +250,12 @@ class Site:
                 conn.defineXML(domain.XMLDesc(XmlFlag.INACTIVE | XmlFlag.SECURE))
 
 
-def undefine(domain: Domain, seen: ObservedDomain) -> None:
-    """Remove a definition with all that libvirt keeps with it."""
+def undefine(domain: Domain, seen: ObservedDomain, keep_nvram: bool) -> None:
+    """Remove a definition with all that libvirt keeps with it. `keep_nvram`: its firmware variables stay, since the VM
+    may use the same file on another node."""
     flags = UNDEFINE_MANAGED_SAVE | UNDEFINE_SNAPSHOTS
-    domain.undefineFlags(flags | UNDEFINE_NVRAM if seen.facts.uses_nvram else flags)
+    nvram = UNDEFINE_KEEP_NVRAM if keep_nvram else UNDEFINE_NVRAM  # without either libvirt removes no such definition
+    domain.undefineFlags(flags | nvram if seen.facts.uses_nvram else flags)
 
 
 def remove_volumes(conn: Connection, errors: type[Exception], keys: LibvirtKeys, meta: Meta) -> None:

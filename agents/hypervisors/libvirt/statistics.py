@@ -15,19 +15,24 @@ from agents.hypervisors.libvirt.codes import (
     DomainState,
     Error,
     PausedReason,
+    RunningReason,
     ShutoffReason,
     Stats,
     XmlFlag,
 )
-from agents.hypervisors.libvirt.domain_xml import Facts, IsLocal, every_disk
+from agents.hypervisors.libvirt.domain_xml import NOWHERE, Facts
 from agents.hypervisors.libvirt.errors import Declined, NotThere, Unavailable, telling
 from agents.hypervisors.libvirt.metadata import Meta
+from agents.hypervisors.libvirt.migration_needs import SNAPSHOTS, Surroundings
+from agents.hypervisors.libvirt.migration_size import NO_SIZE, UNMEASURED, DirtyRate, MigrationSize, size_of
 from agents.hypervisors.libvirt.patience import Patience
 from shared.base.errors import TrimtabError
+from shared.values.migration import memory_needs
 from shared.values.vms import HOLDING_STATES, VmState, VmStatus
 
 _WANTED = Stats.STATE | Stats.CPU_TOTAL | Stats.VCPU | Stats.INTERFACE | Stats.BLOCK | Stats.BALLOON
 _NS = 1e9
+HALTED = "post-copy was interrupted: the VM stands still, with its memory on two nodes, until the migration is resumed"
 _Rows = Sequence[tuple[Domain, Mapping[str, Any]]]
 
 
@@ -57,7 +62,9 @@ class Counters:
 @dataclass(frozen=True, slots=True)
 class ObservedDomain:
     """A domain as it is. `state` None: nothing that counts as a VM here: one that has left by a migration, or what an
-    interrupted start has left (`left`, `stale`). weight_mhz: what its weight is worth, where it has no metadata."""
+    interrupted start has left (`left`, `stale`). weight_mhz: what its weight is worth, where it has no metadata.
+    `jobs`: needs that come of libvirt's jobs on it. `size`: what a migration has to move. `halted`: a post-copy
+    migration from here was interrupted: its memory is on two nodes, and only resuming that migration brings it back."""
 
     facts: Facts
     state: VmState | None
@@ -66,6 +73,9 @@ class ObservedDomain:
     stale: bool = False
     why: str = ""
     weight_mhz: float = 0.0
+    jobs: tuple[str, ...] = ()
+    size: MigrationSize = NO_SIZE
+    halted: bool = False
 
     @property
     def meta(self) -> Meta | None:
@@ -89,8 +99,13 @@ class ObservedDomain:
 
     @property
     def held_mib(self) -> int:
-        """The memory that it holds now."""
-        return self.facts.memory_mib if self.state in HOLDING_STATES else 0
+        """The ordinary memory that it holds now, without what is in hugepages."""
+        return self.facts.ordinary_mib if self.state in HOLDING_STATES else 0
+
+    def _needs(self, managed: bool) -> tuple[str, ...]:
+        """Return its needs; of one that is not managed, what says which memory it holds."""
+        found = tuple(sorted({*self.facts.needs, *self.jobs}))
+        return found if managed else memory_needs(found)
 
     def status(self, busy: str = "", state: VmState | None = None) -> VmStatus:
         """Return the VM's status for reports, or the same in another state."""
@@ -113,20 +128,27 @@ class ObservedDomain:
             managed=meta.managed,
             address=meta.address,
             disk_time_s=counters.disk_time_s,
-            migration_needs=self.facts.needs if meta.managed else (),
+            migration_needs=self._needs(meta.managed),
             adopted=meta.adopted,
             definition=self.facts.definition,
             disks=meta.disks,
+            transient=self.facts.transient,
+            dirty_mib_per_s=self.size.dirty.mib_per_s,
+            resident_mib=self.size.resident_mib,
+            disk_mib=self.size.disk_mib,
+            working_set_mib=self.size.dirty.working_set_mib,
         )
 
 
 class Reader:
     """Reads the domains of a node. Takes one reading at a time; `forget` makes it read a domain's XML again.
-    `host_cpu`: the model of the host's CPU ("": unknown); `is_local`: whether a disk lies on this node alone."""
+    `here`: what of the node decides on the needs of its VMs; `jobs`: by UUID, the needs that come of jobs on them;
+    `dirty`: by UUID, their dirty rates."""
 
     def __init__(self, errors: type[Exception], cpu: Cpu) -> None:
-        self._errors, self.cpu, self.host_cpu = errors, cpu, ""
-        self.is_local: IsLocal = every_disk
+        self._errors, self.cpu, self.here = errors, cpu, NOWHERE
+        self.jobs: Mapping[str, tuple[str, ...]] = {}
+        self.dirty: Mapping[str, DirtyRate] = {}
         self._lock, self._tables = threading.Lock(), threading.Lock()
         self._patience: Patience[_Rows] = Patience("read the domains")
         self._edits = 0
@@ -188,7 +210,7 @@ class Reader:
         facts = self._facts.get(uuid)
         if facts is None or facts.name != domain.name():
             edits = self._edits
-            facts = facts_of(domain, self.host_cpu, self.is_local)
+            facts = facts_of(domain, self.here)
             with self._tables:
                 if edits == self._edits:  # else it may have been edited after it was read
                     self._facts[uuid] = facts
@@ -200,22 +222,29 @@ class Reader:
             counters = counters.not_below(kept[1])
         with self._tables:
             self._counters[uuid] = (life, counters)
-        if raw == DomainState.PAUSED and reason == PausedReason.MIGRATION:
-            moving = self._moving(domain)
+        size = size_of(row, facts, self.here.is_local, self.dirty.get(uuid, UNMEASURED))
+        if (raw, reason) in _MOVING:
+            moving = self._moving(domain, raw)
             if moving is not None:
-                return ObservedDomain(facts, moving, counters)
+                halted = (raw, reason) == _HALTED and moving is not VmState.INCOMING
+                state = VmState.PAUSED if halted else moving
+                return ObservedDomain(facts, state, counters, size=size, halted=halted)
             raw, reason = (int(number) for number in domain.state())
         weight_mhz = self.cpu.worth_mhz(facts.shares, facts.vcpus)
-        return ObservedDomain(facts, *_state_of(raw, reason, facts.meta, counters), weight_mhz)
+        return ObservedDomain(
+            facts, *_state_of(raw, reason, facts.meta, counters), weight_mhz, self.jobs.get(uuid, ()), size
+        )
 
-    def _moving(self, domain: Domain) -> VmState | None:
-        """Return the state of a domain that is reported as paused for a migration: libvirt also reports this for a
-        domain that was restored paused. None: it has left, or has ended, since then."""
+    def _moving(self, domain: Domain, raw: int) -> VmState | None:
+        """Return the state of a domain that is reported as paused for a migration, or as one of two halves: libvirt
+        also reports the first for a domain that was restored paused. At the source it counts as running, wherever it
+        executes. None: it has left, or has ended, since then."""
         if not domain.isPersistent():
             return VmState.INCOMING
         try:
             with telling(self._errors, f"ask for the job of {domain.name()}"):
-                return VmState.RUNNING if domain.jobInfo()[0] else VmState.PAUSED
+                has_job = bool(domain.jobInfo()[0])
+            return VmState.RUNNING if has_job or raw == DomainState.RUNNING else VmState.PAUSED
         except Declined as error:
             if error.number != Error.OPERATION_UNSUPPORTED:
                 raise
@@ -226,14 +255,16 @@ class Reader:
             return None
 
 
-def facts_of(domain: Domain, host_cpu: str = "", is_local: IsLocal = every_disk) -> Facts:
+def facts_of(domain: Domain, here: Surroundings = NOWHERE) -> Facts:
     """Return the required facts of a domain's XML, see `domain_xml.facts_of`."""
     text = domain.XMLDesc(0)
     try:
-        facts = domain_xml.facts_of(text, host_cpu, is_local)
-        if facts.meta is None or not facts.meta.adopted:
+        facts = domain_xml.facts_of(text, here)
+        if facts.meta is None:
+            return replace(facts, transient=not domain.isPersistent())
+        if not facts.meta.adopted:
             return facts
-        needs = (*facts.needs, "snapshots=carried") if domain.snapshotNum(0) else facts.needs
+        needs = (*facts.needs, SNAPSHOTS) if domain.snapshotNum(0) else facts.needs
         return replace(facts, needs=needs, definition=domain_xml.digest(domain.XMLDesc(XmlFlag.INACTIVE)))
     except ValueError as error:
         raise TrimtabError(f"{domain.name()}: {error}") from error
@@ -265,6 +296,14 @@ def _cpu_ns(row: Mapping[str, Any]) -> int:
     return sum(times) if times else int(row.get("cpu.time", 0))
 
 
+_HALTED: tuple[int, int] = (DomainState.PAUSED, PausedReason.POSTCOPY_FAILED)
+_MOVING: frozenset[tuple[int, int]] = frozenset(
+    {
+        *((DomainState.PAUSED, reason) for reason in (PausedReason.MIGRATION, PausedReason.POSTCOPY)),
+        *((DomainState.RUNNING, reason) for reason in RunningReason),
+        _HALTED,
+    }
+)
 _LIVE = {
     DomainState.NOSTATE: VmState.RUNNING,
     DomainState.RUNNING: VmState.RUNNING,

@@ -48,7 +48,8 @@ def check(action: Action, here: Record | None, capacity: Capacity) -> Answer | N
     if kind is ActionKind.DISCARD_IMAGE:
         return MET if here is None or here.state is not VmState.SUSPENDED else generation(action, here)
     if kind is ActionKind.ADOPT:
-        return adopt(action, here)
+        answer = adopt(action, here)
+        return not_now(here) if answer is None and here is not None and here.state not in LIVE_STATES else answer
     if kind is ActionKind.RELEASE and (here is None or not here.managed):
         return MET
     return _of_live(action, here, capacity)
@@ -77,6 +78,8 @@ def _start(action: Action, here: Record | None, capacity: Capacity) -> Answer | 
     spec = action.spec
     if spec is None or spec.vm != action.vm:
         return NO_SPEC
+    if action.expects and (here is None or here.generation != action.generation):
+        return Outcome.REFUSED, "a program has no definition to be started by"
     freed_mib = 0
     if here is not None:
         if here.state is not VmState.SUSPENDED and here.generation == action.generation:

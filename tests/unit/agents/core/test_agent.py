@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from agents.core.journal import Accepted, AgentStarted, EventsForgotten, Finished, GuestNoted, Reported, TermSeen
@@ -25,6 +27,7 @@ from shared.protocol import topology
 from shared.protocol.codec import decode, encode
 from shared.protocol.messages import EventsSeen, GuestEvent, Hello, Order, Probe, Report, Result, UnderWay
 from shared.values.actions import Action, ActionKind, GuestChange, Outcome
+from shared.values.migration_terms import MigrationFigures, MigrationMethod, MigrationTerms
 from shared.values.nodes import Node
 from shared.values.vms import VmState
 from tests.support.agent_harness import NODE, SETTINGS, Rig, action, guest_event, messages, only, report, result, vm
@@ -208,6 +211,23 @@ def test_an_answer_to_nothing_changes_nothing() -> None:
 
 
 # --- limits -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("outcome", [Outcome.OK, Outcome.NOT_CONVERGING])
+def test_what_a_migration_has_taken_is_sent_on_and_kept(outcome: Outcome) -> None:
+    rig = Rig()
+    terms = MigrationTerms(MigrationMethod.AUTO_CONVERGE, 2, bandwidth_mib_per_s=50, limit_s=60.0)
+    move = replace(action(kind=ActionKind.MIGRATE, expects=1, to_node="n2"), migration=terms)
+    figures = MigrationFigures(MigrationMethod.AUTO_CONVERGE, 12.5, downtime_s=0.25, throttle_frac=0.4)
+    assert only(rig.order(move), Operate)[0].action.migration == terms
+
+    effects = rig.operated(move, outcome, migrated=figures)
+
+    said = result(effects)
+    assert (said.outcome, said.migrated) == (outcome, figures)
+    assert decode(encode(said)) == said
+    (kept,) = [each for each in rig.records if isinstance(each, Finished)]
+    assert kept.result.migrated == figures
 
 
 def test_an_operation_is_aborted_at_its_limit() -> None:
