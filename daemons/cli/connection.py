@@ -42,6 +42,7 @@ CONFIG_HOME_VARIABLE = "XDG_CONFIG_HOME"
 CONFIG_PLACES = f"${CONFIG_HOME_VARIABLE}/{CONFIG_FILE} (~/.config/{CONFIG_FILE}), /etc/{CONFIG_FILE}"  # in words
 TIMEOUT_S = 10.0
 TIMEOUT_MAX_S = 86_400.0
+WINDOW = 100  # requests that wait for their answers at a time
 SENDS = 4  # how often a request is sent before its time is over
 RECONNECT_S = 0.5
 RECONNECT_MAX_S = 5.0  # somebody is looking
@@ -203,8 +204,14 @@ class ControllerConnection:
         return reply.data
 
     def ask_all(self, requests: Sequence[Request]) -> list[Reply]:
-        """Send all at once; their answers in the same order. Who is `busy` is asked again until the time limit. Raises
-        `NoAnswer` when none came for that long."""
+        """Send all, `WINDOW` at a time: more would exceed what an account may ask for at once. Return their answers in
+        the same order. Who is `busy` is asked again until the time limit. Raises `NoAnswer` when none came for that
+        long."""
+        return [
+            reply for at in range(0, len(requests), WINDOW) for reply in self._ask_window(requests[at : at + WINDOW])
+        ]
+
+    def _ask_window(self, requests: Sequence[Request]) -> list[Reply]:
         waiting = {request.request: request for request in requests}
         replies: dict[str, Reply] = {}
         busy: dict[str, Reply] = {}

@@ -7,6 +7,9 @@ from typing import Any
 
 import click
 
+from daemons.values.memory_size import memory_mib
+from shared.base.errors import InvalidValue
+
 WHOLE_MAX = (1 << 63) - 1
 SHOWN_LENGTH_MAX = 40
 
@@ -51,6 +54,21 @@ class Whole(click.IntRange):
 
     def _describe_range(self) -> str:
         return f"x>={self.min}" if self.max == WHOLE_MAX else super()._describe_range()
+
+
+class MemorySize(click.ParamType[int]):
+    """An amount of memory such as `32GiB` or `512MiB`; its value is in MiB."""
+
+    name = "size"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """Return the MiB; BadParameter for anything else."""
+        if isinstance(value, int):
+            return value
+        try:
+            return memory_mib("", str(value))
+        except InvalidValue as problem:
+            self.fail(f"{_shown(value)}: expected {problem.expected}", param, ctx)
 
 
 def plain_number(text: str) -> float:

@@ -85,7 +85,7 @@ def listing(
 def record(title: str, values: Mapping[str, Any], empty: bool = True) -> RenderableType:
     """Return one thing: its plain values as a table of two columns, nested values as separate tables below. Unless
     `empty`, unknown and missing values are left out."""
-    plain = Table(title=title, show_header=False, box=None, title_justify="left")
+    plain = Table(title=title, show_header=False, box=None, title_justify="left", min_width=min(len(title), LINE_MAX))
     plain.add_column(no_wrap=True)
     plain.add_column(max_width=LINE_MAX)  # where there is no terminal, lines are as long as they like
     below: list[RenderableType] = []

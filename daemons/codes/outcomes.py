@@ -45,6 +45,13 @@ OUTCOMES: tuple[Code, ...] = codes(
     ("failed", "It began, failed half-way and was rolled back."),
     ("timed-out", "It began, was given up at the time limit and was rolled back."),
     ("interrupted", "The agent died before it could begin."),
+    (
+        "will-not-converge",
+        "The guest changes memory faster than it can be sent; the migration was aborted and the VM runs on its source.",
+        "Allow post-copy or more downtime, or migrate when the guest is less busy.",
+        "trimtab jobs show JOB",
+        "how-to/live-migration.md",
+    ),
 )
 GUEST_CHANGES: tuple[Code, ...] = codes(
     Kind.GUEST_CHANGE,

@@ -44,7 +44,7 @@ REFUSALS: tuple[Code, ...] = codes(
     ),
     (
         "constraint",
-        "The workload has node affinity to other nodes, or node anti-affinity to this one.",
+        "A rule of the workload, or of another one, forbids this node now.",
         "Choose another node, or submit the workload with other rules.",
         "trimtab nodes list",
     ),
@@ -55,6 +55,12 @@ REFUSALS: tuple[Code, ...] = codes(
         "Compare both specifications.",
         "trimtab env show NAME",
         "how-to/environment-sharing.md",
+    ),
+    (
+        "deciding-paused",
+        "Deciding is paused.",
+        "Resume deciding.",
+        "trimtab unpause",
     ),
     (
         "decision-failed",
@@ -122,8 +128,8 @@ REFUSALS: tuple[Code, ...] = codes(
     ),
     (
         "migration-fit",
-        "The node lacks what a live migration needs: CPU model, machine type, networks or storage pools. A VM with"
-        " snapshots never migrates.",
+        "The node lacks what a live migration needs, such as a CPU model, a network or hugepages. VMs with host devices"
+        " never migrate.",
         "Choose another node.",
         "trimtab nodes show NODE",
         "how-to/live-migration.md",
@@ -202,6 +208,12 @@ REFUSALS: tuple[Code, ...] = codes(
         "trimtab nodes show NODE",
     ),
     ("node-up", "The node reports, so it is not off.", "Check its name.", "trimtab nodes list"),
+    (
+        "not-a-vm",
+        "Only adopted VMs are started and shut down, and have terms.",
+        "Look up which VMs are adopted.",
+        "trimtab jobs list",
+    ),
     (
         "not-acting",
         "The controller only observes until deciding is resumed.",
@@ -371,8 +383,15 @@ REFUSALS: tuple[Code, ...] = codes(
         "trimtab vms list",
     ),
     (
+        "vm-not-adoptable",
+        "Only a VM that runs or is shut off, and that libvirt keeps when it stops, can be adopted.",
+        "Look up its state.",
+        "trimtab vms list",
+        "how-to/existing-vms.md",
+    ),
+    (
         "vm-not-running",
-        "Only a running VM can be migrated or adopted.",
+        "Only a running VM can be migrated.",
         "Look up its state.",
         "trimtab vms list",
     ),

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Annotated, Any, ClassVar
 
+from daemons.config.fencing import FencingKeys
 from daemons.config.notify import NotifyKeys
 from daemons.values.settings import Automation, Removal, ServiceModel
 from shared.config.common import (
@@ -68,7 +69,8 @@ class Timeouts:
     unreachable_after_s: Duration = 15.0
     """Time without a report after which a node is unreachable."""
     fence_after_s: Duration = 60.0
-    """Time without a report after which a node is fenced, if the power driver can fence."""
+    """Time without a report after which a node is fenced, if there are `fencing.methods` or the power driver can
+    fence. A drained node on which nothing may run is not fenced."""
     max_skew_s: Period = 2.0
     """Largest accepted difference between the clocks of a node and the controller. Beyond it, no action is sent to the
     node."""
@@ -262,8 +264,8 @@ class PowerExec:
     sleep: Command = ()
     """Program and arguments that put a node to sleep. Empty: the node's agent does it."""
     fence: Command = ()
-    """Program and arguments that switch a node off. Exit status 0 confirms that it has no power. Empty: nodes cannot be
-    fenced."""
+    """Program and arguments that switch a node off. Exit status 0 confirms that it has no power. It runs after all
+    `fencing.methods` failed. Empty: this driver cannot fence."""
     link: Command = ()
     """Program and arguments that give a node back to another scheduler. Empty: there is none."""
     delink: Command = ()
@@ -493,6 +495,19 @@ class StoreFile:
 
 
 @dataclass(frozen=True, slots=True)
+class MigrationConfig:
+    """How VMs are migrated live. `libvirt.migration` of the agents bounds it from above."""
+
+    link_mib_per_s: Annotated[float, Range(0, 1e6)] = 0.0
+    """What the link of a node carries. 0: the best rate that was measured."""
+    streams: Annotated[int, Range(1, 255)] = 1
+    """Most connections of one migration (QEMU's multifd). More help where one core limits encryption."""
+    post_copy: bool = False
+    """Let every migration that does not converge switch to post-copy. A failure of either node then stops the VM. The
+    term `post_copy` allows it for one adopted VM."""
+
+
+@dataclass(frozen=True, slots=True)
 class ControllerConfig:
     """The configuration of the controller."""
 
@@ -525,9 +540,11 @@ class ControllerConfig:
     windows: Mapping[str, Window] = field(default_factory=dict)
     prices: Prices = field(default_factory=Prices)
     power: PowerKeys = field(default_factory=PowerKeys)
+    fencing: FencingKeys = field(default_factory=FencingKeys)
     balancer: BalancerKeys = field(default_factory=BalancerKeys)
     assurance: AssuranceKeys = field(default_factory=AssuranceKeys)
     interference: Interference = field(default_factory=Interference)
+    migration: MigrationConfig = field(default_factory=MigrationConfig)
     setup: Handing = field(default_factory=Handing)
     notify: NotifyKeys = field(default_factory=NotifyKeys)
     store: StoreFile = field(default_factory=StoreFile)

@@ -9,6 +9,7 @@ from typing import Any
 
 from daemons.decision import pipeline
 from daemons.decision.impact import AssessTask, assess
+from daemons.decision.vm_fit import VmFitTask, vm_fit
 from daemons.models.assurance.splits import cheapest_split
 from shared.base.errors import InvalidInput
 from shared.policy_api.admission import Grid, Pool, SlotFigures, Split, Standing, Verdict
@@ -105,4 +106,6 @@ def compute(request: Any, table_cache: TableCache = pipeline.no_tables) -> Any:
     """Compute any request of a controller, except building tables. Raises the policy's exceptions."""
     if isinstance(request, AdmissionTask):
         return run(request)
+    if isinstance(request, VmFitTask):
+        return vm_fit(request)
     return assess(request, table_cache) if isinstance(request, AssessTask) else pipeline.run(request, table_cache)

@@ -9,10 +9,9 @@ from __future__ import annotations
 from daemons.planning.observed import Diff, ObservedInstance, ObservedWorkload, PlannedAction, VmCopy
 from shared.values.actions import ActionKind
 from shared.values.jobs import JobPhase
-from shared.values.vms import LIVE_STATES, VmState
+from shared.values.vms import LIVE_STATES, OFF_STATES, VmState
 
 CPU_TOLERANCE = 1e-9
-SHUT_OFF_STATES = frozenset({VmState.ENDED, VmState.CRASHED})
 
 
 def diff(observed: ObservedWorkload) -> Diff:
@@ -24,10 +23,10 @@ def diff(observed: ObservedWorkload) -> Diff:
     if observed.phase is JobPhase.FORGOTTEN:
         return _toward_forgotten(observed)
     if observed.phase is JobPhase.SHUT_OFF:
-        return Diff()
+        return _toward_off(observed)
     needs: list[PlannedAction] = []
     for instance in observed.instances:
-        if not instance.busy:
+        if not (instance.busy or instance.adopted):
             needs += [_removal(observed, instance, copy) for copy in instance.copies if _removable(copy)]
     return Diff(tuple(needs))
 
@@ -66,10 +65,11 @@ def _newest(observed: ObservedWorkload, instance: ObservedInstance, live: bool) 
 
 
 def _leftovers(observed: ObservedWorkload, instance: ObservedInstance, keep: VmCopy | None) -> list[PlannedAction]:
-    """Removals of everything but `keep`. An image goes only once the VM is seen live, or belongs to a past attempt."""
+    """Removals of everything but `keep`. An image goes only once the VM is seen live, or belongs to a past attempt. An
+    adopted VM that lives is never stopped, whatever its generation: its owner may have started it."""
     needs = []
     for copy in instance.copies:
-        if copy is keep or not _removable(copy):
+        if copy is keep or not _removable(copy) or (instance.adopted and copy.state in LIVE_STATES):
             continue
         past = copy.attempt < observed.attempt
         if past or instance.ended or (keep is not None and copy.generation < keep.generation):
@@ -99,6 +99,27 @@ def _toward_suspended(observed: ObservedWorkload) -> Diff:
     return Diff(tuple(needs), lost)
 
 
+def _toward_off(observed: ObservedWorkload) -> Diff:
+    """Adopt a VM that is shut off, or shut one down. One that is seen live although nobody asked for it is left."""
+    needs: list[PlannedAction] = []
+    lost = False
+    for instance in observed.instances:
+        if instance.busy:
+            continue
+        live = live_copy(observed, instance)
+        if live is not None:
+            if observed.ends and live.usable:
+                needs.append(
+                    PlannedAction(ActionKind.STOP, observed.name, instance.vm, node=live.node, expects=live.generation)
+                )
+        elif not instance.copies and not instance.unknown and not instance.defined:
+            if instance.issued:
+                lost = True
+            else:
+                needs.append(_adopt(observed, instance))
+    return Diff(tuple(needs), lost)
+
+
 def _toward_forgotten(observed: ObservedWorkload) -> Diff:
     """Release live VMs unchanged, once no older copies of them are left, and adopted ones that are shut off. Their
     newest image is never discarded."""
@@ -109,7 +130,7 @@ def _toward_forgotten(observed: ObservedWorkload) -> Diff:
         live = live_copy(observed, instance)
         leftovers = _leftovers(observed, instance, live or image_copy(observed, instance))
         needs += leftovers
-        off = (copy for copy in instance.copies if instance.adopted and copy.state in SHUT_OFF_STATES)
+        off = (copy for copy in instance.copies if instance.adopted and copy.state in OFF_STATES)
         held = live if live is not None else next(off, None)
         if not leftovers and held is not None and held.usable:
             needs.append(
@@ -142,6 +163,8 @@ def _toward_running(observed: ObservedWorkload) -> Diff:
         elif not instance.unknown:
             if instance.issued:
                 lost = True
+            elif instance.defined:
+                needs += _start_adopted(observed, instance)
             elif instance.adopted:
                 needs.append(_adopt(observed, instance))
             else:
@@ -160,6 +183,24 @@ def _start(observed: ObservedWorkload, instance: ObservedInstance, gang: bool) -
         set_mhz=instance.want_mhz,
         paused=gang,
     )
+
+
+def _start_adopted(observed: ObservedWorkload, instance: ObservedInstance) -> list[PlannedAction]:
+    """Return the action that starts the instance by its definition, where that is. CPU is compressible: the VM needs
+    memory alone."""
+    here = [one for one in instance.copies if one.node == instance.want_node and one.state in OFF_STATES and one.usable]
+    return [
+        PlannedAction(
+            ActionKind.START,
+            observed.name,
+            instance.vm,
+            node=one.node,
+            expects=one.generation,
+            memory_mib=instance.memory_mib,
+            set_mhz=instance.want_mhz,
+        )
+        for one in here[:1]
+    ]
 
 
 def _adopt(observed: ObservedWorkload, instance: ObservedInstance) -> PlannedAction:

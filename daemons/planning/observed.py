@@ -30,7 +30,8 @@ class VmCopy:
 class ObservedInstance:
     """One instance. `busy`: an operation is in progress. `unknown`: it may be on a node whose state is unknown, or that
     has not reported yet. `issued`: a START of this attempt was sent. `adopted`: the VM was started externally; it is
-    adopted where it is instead of a START. `definition`: digest of the definition in the store, for an adopted VM."""
+    adopted where it is, and later started by the definition that is there. `definition`: digest of the definition in
+    the store, for an adopted VM. `defined`: its adoption has completed."""
 
     vm: str
     want_node: str
@@ -43,16 +44,19 @@ class ObservedInstance:
     ended: bool
     adopted: bool = False
     definition: str = ""
+    defined: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class ObservedWorkload:
-    """A workload: its desired phase, the attempt that counts, and its instances."""
+    """A workload: its desired phase, the attempt that counts, and its instances. `ends`: of one that is shut off, its
+    guest is to be shut down; else a live one is its owner's doing."""
 
     name: str
     phase: JobPhase
     attempt: int
     instances: tuple[ObservedInstance, ...]
+    ends: bool = False
 
 
 @dataclass(frozen=True, slots=True)

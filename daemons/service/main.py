@@ -16,6 +16,7 @@ from daemons.config.controller import ControllerConfig
 from daemons.controller.core.controller import Controller
 from daemons.controller.core.leadership import Role
 from daemons.decision.pipeline import PrepareRequest
+from daemons.drivers.fencing import check_fencing, with_fencing
 from daemons.drivers.load_balancers import make_balancer
 from daemons.drivers.load_balancers.calling import Caller
 from daemons.drivers.notifiers import Sender, make_channels, notify_of
@@ -443,6 +444,7 @@ def check(config: ControllerConfig) -> None:
         lambda: windows_of(config.windows),
         lambda: prices_of(config.prices),
         lambda: make_driver(config.power),
+        lambda: check_fencing(config.fencing),
         lambda: make_balancer(config.balancer),
         lambda: notify_of(config.notify),
         lambda: make_channels(config.notify),
@@ -471,7 +473,8 @@ def _check_policy(role: str, choice: PolicyChoice | None) -> None:
 
 
 def _run(path: Path, config: ControllerConfig) -> int:
-    connect, power = startup.broker(config.bus.url, config.bus.tls, config.bus.plain), make_driver(config.power)
+    connect = startup.broker(config.bus.url, config.bus.tls, config.bus.plain)
+    power = with_fencing(make_driver(config.power), config.fencing)
     shell = build(config, connect, startup.seed(), power=power)
     metrics = serve_metrics(shell, config.metrics)
     shell.on_reload = lambda: exposition.reload(lambda: DAEMON.read(path), config, metrics)

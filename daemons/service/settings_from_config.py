@@ -13,6 +13,7 @@ from daemons.values.settings import (
     ControllerSettings,
     InterferenceSettings,
     Limits,
+    MigrationSettings,
     PolicyChoice,
     WebPlanning,
     from_keys,
@@ -52,6 +53,7 @@ def settings_of(
         balancer=from_keys(BalancerSettings, config.balancer, measures=measures),
         notify=notify_of(config.notify),
         interference=from_keys(InterferenceSettings, config.interference, model=config.interference.model.value),
+        migration=from_keys(MigrationSettings, config.migration),
         record_snapshots=config.store.record_snapshots,
     )
 

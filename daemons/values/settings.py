@@ -176,6 +176,16 @@ class WindowSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class MigrationSettings:
+    """How VMs are migrated. link_mib_per_s: what the link of a node carries (0: as measured). streams: connections of
+    one migration at most. post_copy: every migration may switch to post-copy."""
+
+    link_mib_per_s: float = 0.0
+    streams: int = 1
+    post_copy: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class InterferenceSettings:
     """How jobs slow each other down by sharing disks and networks. learn: profiles are learnt from what agents report.
     decisions: placement counts with what is known, by `model` ("formula", "product-form", "auto"). observations_min,
@@ -318,6 +328,7 @@ class ControllerSettings:
     admission: PolicyChoice | None = None
     assurance: AssuranceSettings = AssuranceSettings()
     interference: InterferenceSettings = InterferenceSettings()
+    migration: MigrationSettings = MigrationSettings()
     record_snapshots: bool = False
     notify: NotifySettings = field(default_factory=NotifySettings)
 

@@ -3,7 +3,7 @@ rules."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, get_args
 
 from shared.protocol.account_messages import WHY_LENGTH_MAX as WHY_LENGTH_MAX
@@ -11,9 +11,12 @@ from shared.protocol.account_messages import Assess as Assess
 from shared.protocol.account_messages import OnBehalf as OnBehalf
 from shared.protocol.account_messages import RejectPlan as RejectPlan
 from shared.values.agreement import Agreement, AssuranceTerms
-from shared.values.jobs import Job
+from shared.values.jobs import Job, Rules
 from shared.values.load_vector import StandardRun
+from shared.values.new_vm import COPIES_MAX, NewVm
+from shared.values.scalars import whole
 from shared.values.texts import Label, Word
+from shared.values.vm_terms import VmTerms
 from shared.values.web_app import WebApp
 
 
@@ -115,6 +118,30 @@ class ApprovePlan:
 
 
 @dataclass(frozen=True, slots=True)
+class StopPlan:
+    """Stop what decisions have in progress: nothing new begins, operations that run end. `abort`: migrations that run
+    are aborted."""
+
+    KIND: ClassVar[str] = "stop-plan"
+    VERSION: ClassVar[int] = 1
+    OLDEST: ClassVar[int] = 1
+
+    request: Word
+    abort: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class DecideNow:
+    """Make a cycle's decision now, at whatever automation level; it is recorded, held or carried out by that."""
+
+    KIND: ClassVar[str] = "decide-now"
+    VERSION: ClassVar[int] = 1
+    OLDEST: ClassVar[int] = 1
+
+    request: Word
+
+
+@dataclass(frozen=True, slots=True)
 class SetDeciding:
     """Stop (`on` false) or resume deciding; what was decided goes on converging. After a restore of the store the
     controller only observes: `on` lets it act again too."""
@@ -179,8 +206,7 @@ class MoveVm:
 
 @dataclass(frozen=True, slots=True)
 class AdoptVm:
-    """Adopt a running unmanaged VM as a job of one instance without declared work (best effort). It keeps its name; the
-    job is complete when its guest ends, and is over when the VM is lost: it cannot be restarted."""
+    """Adopt an unmanaged VM, running or shut off, under the job name `job`. Nothing of it changes but our metadata."""
 
     KIND: ClassVar[str] = "adopt-vm"
     VERSION: ClassVar[int] = 1
@@ -190,6 +216,55 @@ class AdoptVm:
     node: str
     vm: Label
     job: str
+    importance: float = 1.0
+    rules: Rules = field(default_factory=Rules)
+    terms: VmTerms = field(default_factory=VmTerms)
+
+
+@dataclass(frozen=True, slots=True)
+class SetJob:
+    """Change what an operator wants of a job or an adopted VM; None leaves a value as it is. `best_effort` removes the
+    goal. `terms`: of an adopted VM alone."""
+
+    KIND: ClassVar[str] = "set-job"
+    VERSION: ClassVar[int] = 1
+    OLDEST: ClassVar[int] = 1
+
+    request: Word
+    job: str
+    importance: float | None = None
+    goal_s: float | None = None
+    best_effort: bool = False
+    rules: Rules | None = None
+    terms: VmTerms | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SetWeb:
+    """Change importance, rules or goals of a web application; None leaves a value as it is. `goals`: by flow."""
+
+    KIND: ClassVar[str] = "set-web"
+    VERSION: ClassVar[int] = 1
+    OLDEST: ClassVar[int] = 1
+
+    request: Word
+    app: str
+    importance: float | None = None
+    rules: Rules | None = None
+    goals: tuple[tuple[str, float], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class PowerVm:
+    """Start an adopted VM that is shut off (`on`), or shut its guest down (not `on`)."""
+
+    KIND: ClassVar[str] = "power-vm"
+    VERSION: ClassVar[int] = 1
+    OLDEST: ClassVar[int] = 1
+
+    request: Word
+    job: str
+    on: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -387,6 +462,23 @@ class CheckReservation:
 
 
 @dataclass(frozen=True, slots=True)
+class CheckVmFit:
+    """Ask where `count` such VMs (1 to 500) would go, and what would have to move for them; nothing is carried out or
+    stored. The answer is in `Reply.data`."""
+
+    KIND: ClassVar[str] = "check-vm-fit"
+    VERSION: ClassVar[int] = 1
+    OLDEST: ClassVar[int] = 1
+
+    request: Word
+    vm: NewVm
+    count: int = 1
+
+    def __post_init__(self) -> None:
+        whole("count", self.count, 1, COPIES_MAX)
+
+
+@dataclass(frozen=True, slots=True)
 class DryRun:
     """Decide on the state as it is and answer with changes, refusals and plan; nothing is carried out or stored."""
 
@@ -428,6 +520,7 @@ QUERIES = (
     "environments",
     "environment",
     "vms",
+    "vm",
     "definition",
     "plan",
     "plan-history",
@@ -453,13 +546,18 @@ Change = (
     | ApprovePlan
     | RejectPlan
     | SetDeciding
+    | StopPlan
+    | DecideNow
     | HoldJob
     | ConfirmGone
     | ReconcileVm
     | MoveVm
     | AdoptVm
     | ReleaseVm
+    | SetJob
+    | PowerVm
     | SubmitWeb
+    | SetWeb
     | RemoveWeb
     | CreateEnvironment
     | ActivateEnvironment
@@ -473,6 +571,6 @@ Change = (
     | DropNotification
     | TryChannel
 )
-Request = Change | CheckReservation | DryRun | Assess | Query
+Request = Change | CheckReservation | CheckVmFit | DryRun | Assess | Query
 
 OPERATOR_MESSAGES: tuple[type[Any], ...] = (*get_args(Request), OnBehalf)

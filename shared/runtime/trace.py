@@ -10,6 +10,7 @@ from typing import Any
 from shared.ports import effects as fx
 from shared.protocol.account_messages import Assess, OnBehalf
 from shared.protocol.messages import (
+    AbortAction,
     GoToSleep,
     GuestEvent,
     Happened,
@@ -26,7 +27,7 @@ from shared.protocol.messages import (
     StandardJobEnded,
     Watch,
 )
-from shared.protocol.operator_messages import CheckReservation, DryRun, Query, Request
+from shared.protocol.operator_messages import CheckReservation, CheckVmFit, DryRun, Query, Request
 from shared.values.actions import Action, Outcome
 
 
@@ -42,7 +43,7 @@ class LogLine:
 
 
 REPEAT_S = 3600.0
-_READS = Query | DryRun | Assess | CheckReservation
+_READS = Query | DryRun | Assess | CheckReservation | CheckVmFit
 
 
 class Repeats:
@@ -113,6 +114,9 @@ def _message(message: Message, how: str, sender: str) -> LogLine | None:
     if isinstance(message, GoToSleep):
         fields = {"node": message.node, "request": message.request, "mode": message.mode.value, "term": message.term}
         return LogLine("info", f"go to sleep {how}", fields)
+    if isinstance(message, AbortAction):
+        fields = {"node": message.node, "action": message.action, "term": message.term}
+        return LogLine("info", f"abort {how}", fields)
     if isinstance(message, SleepAnswer):
         fields = {"node": message.node, "request": message.request, "ok": message.ok, "detail": message.detail}
         return LogLine("info", f"sleep answer {how}", _said(fields))

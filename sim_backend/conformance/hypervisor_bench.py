@@ -187,8 +187,8 @@ def relabelled(status: VmStatus, generation: int, attempt: int, managed: bool = 
 
 
 def settled(status: VmStatus | None) -> VmStatus | None:
-    """Return a status without its counters, which keep growing, and without address, requirements and disks, which only
-    some have."""
+    """Return a status without its counters, which keep growing, and without address, requirements, disks and what a
+    migration would have to move, which only some have."""
     if status is None:
         return None
     return structs.replace(
@@ -203,6 +203,10 @@ def settled(status: VmStatus | None) -> VmStatus | None:
         address="",
         migration_needs=(),
         disks=0,
+        dirty_mib_per_s=-1.0,
+        resident_mib=0,
+        disk_mib=0,
+        working_set_mib=0,
     )
 
 

@@ -7,10 +7,14 @@ import math
 from collections.abc import Callable
 from typing import Protocol
 
+from msgspec import structs
+
 from shared.ports.effects import GuestChanged, Operated
 from shared.values.actions import Action, GuestChange, Outcome
+from shared.values.migration_terms import MigrationFigures
 from shared.values.nodes import Node
 from shared.values.vms import LIVE_STATES, VmState, VmStatus
+from sim_backend.fakes.migrations import Migrations, Planned
 from sim_backend.world.disks import BYTES_PER_S
 from sim_backend.world.world import World
 
@@ -89,9 +93,22 @@ class Domain:
 
 
 class Operation:
-    """An operation in progress. `before` is the state to restore; `peer` is the other host that takes part."""
+    """An operation in progress. `before` is the state to restore; `peer` is the other host that takes part.
+    `planned`: how a migration goes whose guest is known to change memory."""
 
-    __slots__ = ("action", "arriving", "before", "domain", "due_s", "fails", "over", "peer", "silent", "site")
+    __slots__ = (
+        "action",
+        "arriving",
+        "before",
+        "domain",
+        "due_s",
+        "fails",
+        "over",
+        "peer",
+        "planned",
+        "silent",
+        "site",
+    )
 
     def __init__(self, action: Action, site: Site) -> None:
         self.action, self.site = action, site
@@ -100,6 +117,7 @@ class Operation:
         self.before = VmState.RUNNING
         self.peer: Site | None = None
         self.due_s = math.inf
+        self.planned: Planned | None = None
         self.fails = self.over = self.silent = False
 
 
@@ -111,6 +129,7 @@ class Fabric(Protocol):
     locks: dict[str, str]
     disks: Disks
     reachable: Callable[[str, str], bool]
+    migrations: Migrations
 
     def address_of(self, vm: str) -> str:
         """Return the address of a guest, on any host."""
@@ -189,7 +208,8 @@ class Site:
         live = domain.state in LIVE_STATES
         cpu_time_s = self.fabric.world.cpu_time_s(domain.vm, now_s) if live else domain.cpu_time_s
         held_s, served_s = self.fabric.world.disk_s(domain.vm, now_s) if live else (domain.disk_time_s, 0.0)
-        return VmStatus(
+        memory = self.fabric.migrations.memories.get(domain.vm) if live else None
+        status = VmStatus(
             vm=domain.vm,
             state=domain.state,
             generation=domain.generation,
@@ -205,6 +225,14 @@ class Site:
             disk_time_s=held_s,
             adopted=domain.foreign and domain.managed,
             disks=domain.disks,
+        )
+        if memory is None:
+            return status
+        return structs.replace(
+            status,
+            dirty_mib_per_s=memory.changed_mib(1.0),
+            resident_mib=round(memory.resident_mib),
+            working_set_mib=round(min(memory.working_set_mib, memory.resident_mib)),
         )
 
     def tell(self, event: Operated | GuestChanged, now_s: float) -> None:
@@ -224,9 +252,11 @@ class Site:
         now_s: float,
         final: VmStatus | None = None,
         detail: str = "",
+        migrated: MigrationFigures | None = None,
     ) -> None:
         """Answer an action with the VM's status as it is now."""
-        self.tell(Operated(action.id, outcome, self.status(action.vm, now_s), final, detail), now_s)
+        status = self.status(action.vm, now_s)
+        self.tell(Operated(action.id, outcome, status, final, detail, migrated=migrated), now_s)
 
     def come_alive(self, domain: Domain, state: VmState, now_s: float) -> None:
         """Place the domain in the world on this host and delete its older image."""

@@ -18,6 +18,7 @@ from shared.values.operation_costs import COSTS, OperationCosts
 from shared.values.vms import LIVE_STATES, VmState, VmStatus
 from sim_backend.fakes import operations
 from sim_backend.fakes.host import Disks, Domain, Operation, Site
+from sim_backend.fakes.migrations import Migrations, Planned
 from sim_backend.world.world import World
 
 Failure = Literal["refuse", "hang", "fail-half-way"]
@@ -214,7 +215,8 @@ class FakeHypervisor(Site):
             if domain.state not in DEFINED_ONLY:
                 if domain.state in LIVE_STATES:
                     self.cluster.disks.write(vm, self.node.name)
-                if domain.foreign and domain.state in LIVE_STATES:
+                starts = domain.busy == ActionKind.START.value  # by a definition that stays
+                if domain.foreign and (starts or domain.state in LIVE_STATES):
                     domain.state, domain.cpu_time_s = VmState.CRASHED, 0.0
                 else:
                     del self.domains[vm]
@@ -245,16 +247,20 @@ class FakeHypervisor(Site):
         """Complete an operation: successfully if possible, or with `outcome`."""
         op.over = True
         del self.operations[op.action.vm]
+        planned = op.planned
         if outcome is None:
             detail = operations.trouble(op)
             outcome = Outcome.FAILED if detail else Outcome.OK
+            if planned is not None and not detail:
+                outcome, detail = planned.outcome, "" if planned.outcome is Outcome.OK else "it will not converge"
         final = None
         if outcome is Outcome.OK:
             final = operations.finish(op, now_s)
         else:
             operations.undo(op, now_s)
         if not op.silent:
-            self.answer(op.action, outcome, now_s, final, detail)
+            ended = planned is not None and outcome is planned.outcome
+            self.answer(op.action, outcome, now_s, final, detail, planned.figures if planned and ended else None)
 
     def guest_ended(self, vm: str, now_s: float) -> None:
         """Shut down a guest that has done its work. A migration of it fails."""
@@ -289,6 +295,10 @@ class FakeHypervisor(Site):
         action, domain = op.action, op.domain
         memory_mib = 0 if domain is None else domain.memory_mib
         duration_s = self.costs.duration_s(action.kind, memory_mib, op.peer is not None)
+        if action.kind is ActionKind.MIGRATE and domain is not None and op.peer is not None:
+            runs = domain.state is VmState.RUNNING
+            op.planned = self.cluster.plan_migration(self, op.peer, action, runs)
+            duration_s = duration_s if op.planned is None else op.planned.duration_s
         if duration_s > 0.0 and self.cluster.duration_factor is not None:
             duration_s *= self.cluster.duration_factor(action)
         return duration_s
@@ -300,7 +310,7 @@ class FakeCluster:
     `duration_factor(action)` (>= 0) makes operations take longer or shorter than `costs`. `reachable(a, b)` says
     whether two hosts reach each other; replace it to part them. `make`: what hosts are made of. `doubles` lists
     (at_s, vm, node) each time a disk lock has kept a VM from coming to life a second time: an action that should never
-    have been asked for. `disks`: the truth of the disks.
+    have been asked for. `disks`: the truth of the disks. `migrations`: guests that are known to change memory.
     """
 
     def __init__(
@@ -318,6 +328,7 @@ class FakeCluster:
         self.locks: dict[str, str] = {}
         self.doubles: list[tuple[float, str, str]] = []
         self.disks = Disks()
+        self.migrations = Migrations()
         self.now_s = 0.0  # the latest time that anyone has named
         self._heap: list[tuple[float, int, Operation]] = []
         self._order = 0
@@ -389,6 +400,13 @@ class FakeCluster:
         for hypervisor in self.hypervisors.values():
             for op in [op for op in hypervisor.operations.values() if op.peer is dead]:
                 hypervisor.end(op, now_s, Outcome.FAILED, f"{dead.node.name} died")
+
+    def plan_migration(self, source: Site, target: Site, action: Action, runs: bool) -> Planned | None:
+        """Return how a migration will go, beside those in progress on the same links; None for a VM whose guest is not
+        known to change memory."""
+        going = [op for site in self.sites.values() for op in site.operations.values() if op.planned is not None]
+        others = max(sum(op.site is source for op in going), sum(op.peer is target for op in going))
+        return self.migrations.plan(action.vm, action.migration, others, runs)
 
     def address_of(self, vm: str) -> str:
         """Return the address of a guest: one address of 10.0.0.0/8 for each name, in the order of first requests."""

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from shared.values.actions import ActionKind, GuestChange, Outcome
 from shared.values.nodes import Ability
-from shared.values.vms import LIVE_STATES, VmState, VmStatus
+from shared.values.vms import HOLDING_STATES, LIVE_STATES, VmSpec, VmState, VmStatus
 from sim_backend.fakes.host import Domain, Operation, Site
 
 Answer = tuple[Outcome, str]
@@ -54,6 +54,7 @@ def begin(op: Operation, now_s: float) -> None:
     if kind in (ActionKind.START, ActionKind.RESUME):
         assert domain is not None
         site.domains[vm] = domain
+        domain.state = VmState.INCOMING
         site.fabric.locks[vm] = site.node.name
     elif kind is ActionKind.SUSPEND:
         assert domain is not None
@@ -76,8 +77,11 @@ def undo(op: Operation, now_s: float) -> None:
     """Take back what `begin` did: the VM is as it was."""
     kind, site, vm = op.action.kind, op.site, op.action.vm
     if kind in (ActionKind.START, ActionKind.RESUME):
-        del site.domains[vm]
         site.fabric.locks.pop(vm, None)
+        if kind is ActionKind.START and op.action.expects and op.domain is not None:
+            op.domain.state, op.domain.busy = op.before, ""
+        else:
+            del site.domains[vm]
         return
     domain = op.domain
     if domain is None:
@@ -97,6 +101,8 @@ def _check_start(op: Operation, now_s: float) -> Answer | None:
     site, action, spec = op.site, op.action, op.action.spec
     if spec is None or spec.vm != action.vm:
         return Outcome.REFUSED, "no spec for this VM"
+    if action.expects:
+        return _check_start_of_adopted(op, now_s)
     taken = _present(site, action.vm, action.generation)
     if taken is not None:
         return taken
@@ -112,6 +118,19 @@ def _check_start(op: Operation, now_s: float) -> Answer | None:
     )
     op.domain.disks = action.disks + 1
     return _fits(site, op.domain) or _lock(op, now_s)
+
+
+def _check_start_of_adopted(op: Operation, now_s: float) -> Answer | None:
+    site, action, domain = op.site, op.action, op.domain
+    if domain is None:
+        return Outcome.NO_SUCH_VM, f"no definition on {site.node.name}"
+    if domain.generation == action.generation:
+        return MET
+    if domain.generation != action.expects:
+        return _other_generation(domain)
+    if domain.state in HOLDING_STATES:
+        return Outcome.REFUSED, f"it is {domain.state.value}"
+    return _fits(site, domain) or _lock(op, now_s)
 
 
 def _check_resume(op: Operation, now_s: float) -> Answer | None:
@@ -226,7 +245,7 @@ def _check_adopt(op: Operation, _now_s: float) -> Answer | None:
         return Outcome.NO_SUCH_VM, ""
     if domain.managed:
         return MET if domain.generation == op.action.generation else _taken(domain)
-    return None if domain.state in LIVE_STATES else (Outcome.REFUSED, f"it is {domain.state.value}")
+    return None if domain.state is not VmState.INCOMING else (Outcome.REFUSED, f"it is {domain.state.value}")
 
 
 def _check_release(op: Operation, _now_s: float) -> Answer | None:
@@ -311,11 +330,19 @@ def _finish_alive(op: Operation, now_s: float) -> None:
     assert op.domain is not None
     site, vm = op.site, op.action.vm
     op.domain.generation = op.action.generation
-    if op.action.kind is ActionKind.START:
+    if op.action.kind is ActionKind.START and op.action.expects:
+        _start_adopted(op.domain, op.action.spec)
+    elif op.action.kind is ActionKind.START:
         site.fabric.disks.make(vm, site.node.name)
     elif op.peer is not None:
         site.fabric.disks.copy(vm, op.peer.node.name, site.node.name)
     op.site.come_alive(op.domain, VmState.PAUSED if op.action.paused else VmState.RUNNING, now_s)
+
+
+def _start_adopted(domain: Domain, spec: VmSpec | None) -> None:
+    assert spec is not None
+    domain.attempt, domain.cpu_time_s, domain.disk_time_s = spec.attempt, 0.0, 0.0
+    domain.cpu_mhz = min(spec.cpu_mhz, domain.ceiling_mhz)
 
 
 def _finish_stop(op: Operation, now_s: float) -> VmStatus:

@@ -1,22 +1,25 @@
 """VMs in fault runs that existed before Trimtab: adopted, shut down and started by their owners, released.
 
 Drawn from a separate random stream, so that the other faults of a seed do not change. Invariants: the definition of
-each VM is on exactly one host and is never removed, none is saved, and its job shows whether it runs.
+each VM is on exactly one host and is never removed, none is saved or stopped without being asked for, and in the end
+each runs or is off as it is wanted.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import partial
 from random import Random
 from typing import Any
 
-from shared.protocol.operator_messages import AdoptVm, ReleaseVm
+from shared.protocol.operator_messages import AdoptVm, PowerVm, ReleaseVm
+from shared.values.actions import ActionKind
 from shared.values.jobs import JobPhase
 from shared.values.nodes import Node
+from shared.values.vm_terms import OnShutdown, VmTerms
 from shared.values.vms import LIVE_STATES, VmState
 from sim_backend.fakes.host import Domain
 from sim_backend.fakes.hypervisor import FakeHypervisor
@@ -37,6 +40,7 @@ class OwnerFault(StrEnum):
     """What becomes of an adopted VM by its owner's hand."""
 
     GUEST_SHUT_DOWN = "guest-shut-down"
+    VM_POWERED = "vm-powered"
     VM_ADOPTED = "vm-adopted"
     VM_RELEASED = "vm-released"
 
@@ -44,7 +48,8 @@ class OwnerFault(StrEnum):
 @dataclass(frozen=True, slots=True)
 class Pet:
     """One such VM. `shut_down`: when its guest shuts down, and for how long it is off; `released_s`: when its operator
-    releases it (0: never)."""
+    releases it (0: never). `terms`: those that it is adopted with. `off`: it is shut off when it is adopted. `powered`:
+    when its operator starts it (true) or shuts it down (false)."""
 
     vm: str
     node: str
@@ -52,6 +57,9 @@ class Pet:
     adopted_s: float
     shut_down: tuple[tuple[float, float], ...]
     released_s: float
+    terms: VmTerms = field(default_factory=VmTerms)
+    off: bool = False
+    powered: tuple[tuple[float, bool], ...] = ()
 
 
 def draw_pets(seed: int, nodes: Iterable[Node]) -> tuple[Pet, ...]:
@@ -64,12 +72,15 @@ def draw_pets(seed: int, nodes: Iterable[Node]) -> tuple[Pet, ...]:
     def pet(number: int) -> Pet:
         ends = sorted(rng.uniform(*OWNERS_S) for _ in range(rng.randint(0, 2)))
         return Pet(
-            f"pet-{number}",
-            rng.choice(names),
-            rng.choice(MEMORY_MIB),
-            rng.uniform(*ADOPTED_S),
-            tuple((at_s, rng.uniform(*STARTED_AFTER_S)) for at_s in ends),
-            rng.uniform(*RELEASED_S) if rng.random() < 0.5 else 0.0,
+            vm=f"pet-{number}",
+            node=rng.choice(names),
+            memory_mib=rng.choice(MEMORY_MIB),
+            adopted_s=rng.uniform(*ADOPTED_S),
+            shut_down=tuple((at_s, rng.uniform(*STARTED_AFTER_S)) for at_s in ends),
+            released_s=rng.uniform(*RELEASED_S) if rng.random() < 0.5 else 0.0,
+            terms=VmTerms(on_shutdown=rng.choice(tuple(OnShutdown))),
+            off=rng.random() < 0.2,
+            powered=tuple((rng.uniform(*OWNERS_S), rng.random() < 0.5) for _ in range(rng.randint(0, 2))),
         )
 
     return tuple(pet(number) for number in range(rng.randint(1, COUNT_MAX)))
@@ -89,24 +100,31 @@ class AdoptedFaults:
     ) -> None:
         self.loop, self.pets, self._report, self._done, self._touch = loop, pets, report, done, touch
         self._asked: Counter[str] = Counter()
+        self._stop_asked: set[str] = set()
+        self._unasked: set[str] = set()
         at = loop.engine.at
         for pet in pets:
             at(0.5, PRIORITY, partial(self._made, pet))
             at(pet.adopted_s, PRIORITY, partial(self._adopt, pet))
             for at_s, off_s in pet.shut_down:
                 at(at_s, PRIORITY, partial(self._shut_down, pet, off_s))
+            for at_s, on in pet.powered:
+                at(at_s, PRIORITY, partial(self._power, pet, on))
             if pet.released_s:
                 at(pet.released_s, PRIORITY, partial(self._release, pet))
 
     def _made(self, pet: Pet) -> None:
         self._touch()
-        self.loop.cluster.hypervisor(pet.node).add_stranger(pet.vm, pet.memory_mib, self.loop.engine.now_s)
+        host, now_s = self.loop.cluster.hypervisor(pet.node), self.loop.engine.now_s
+        host.add_stranger(pet.vm, pet.memory_mib, now_s)
+        if pet.off:
+            host.owner_stops(pet.vm, now_s)
 
     def _where(self, pet: Pet) -> tuple[FakeHypervisor, Domain] | None:
         """Return the host that defines the VM, without the target of a migration in progress; None if there is none."""
         for hypervisor in self.loop.cluster.hypervisors.values():
             domain = hypervisor.domains.get(pet.vm)
-            if domain is not None and domain.state is not VmState.INCOMING:
+            if domain is not None and _is_defined(domain):
                 return hypervisor, domain
         return None
 
@@ -117,13 +135,21 @@ class AdoptedFaults:
             return
         self._asked[pet.vm] += 1
         self._done[OwnerFault.VM_ADOPTED.value] += 1
-        request = AdoptVm(f"adopt-{pet.vm}-{self._asked[pet.vm]}", found[0].node.name, pet.vm, pet.vm)
+        number, node = self._asked[pet.vm], found[0].node.name
+        request = AdoptVm(f"adopt-{pet.vm}-{number}", node, pet.vm, pet.vm, terms=pet.terms)
         self.loop.operator.send(request)
         self.loop.engine.at(self.loop.engine.now_s + ASK_AGAIN_S, PRIORITY, partial(self._adopt, pet))
 
     def _release(self, pet: Pet) -> None:
         self._done[OwnerFault.VM_RELEASED.value] += 1
         self.loop.operator.send(ReleaseVm(f"forget-{pet.vm}", pet.vm))
+
+    def _power(self, pet: Pet, on: bool) -> None:
+        self._done[OwnerFault.VM_POWERED.value] += 1
+        if not on:
+            self._stop_asked.add(pet.vm)
+        self._asked[pet.vm] += 1
+        self.loop.operator.send(PowerVm(f"power-{pet.vm}-{self._asked[pet.vm]}", pet.vm, on))
 
     def _shut_down(self, pet: Pet, off_s: float) -> None:
         self._touch()
@@ -151,7 +177,7 @@ class AdoptedFaults:
             homes = [
                 name
                 for name, hypervisor in self.loop.cluster.hypervisors.items()
-                if (domain := hypervisor.domains.get(pet.vm)) is not None and domain.state is not VmState.INCOMING
+                if (domain := hypervisor.domains.get(pet.vm)) is not None and _is_defined(domain)
             ]
             images = [name for name, each in self.loop.cluster.hypervisors.items() if pet.vm in each.images]
             if images:
@@ -160,6 +186,14 @@ class AdoptedFaults:
                 self._report("definition-removed", f"{pet.vm}: no host defines it any more")
             if len(homes) > 1:
                 self._report("definition-doubled", f"{pet.vm} on {homes}")
+            if pet.vm not in self._stop_asked | self._unasked and self._is_being_stopped(pet):
+                self._unasked.add(pet.vm)
+                self._report("adopted-vm-stopped", f"{pet.vm}: nobody has asked for it")
+
+    def _is_being_stopped(self, pet: Pet) -> bool:
+        stops = (ActionKind.STOP, ActionKind.SUSPEND)
+        found = (hypervisor.operations.get(pet.vm) for hypervisor in self.loop.cluster.hypervisors.values())
+        return any(operation is not None and operation.action.kind in stops for operation in found)
 
     def unsettled(self) -> list[str]:
         """Return why jobs of adopted VMs do not show the true state yet."""
@@ -176,4 +210,17 @@ class AdoptedFaults:
                     why.append(f"{pet.vm} is let go, and has our metadata on {hypervisor.node.name}")
             elif record.phase is not (JobPhase.RUNNING if live else JobPhase.SHUT_OFF):
                 why.append(f"{pet.vm} is {domain.state.value}, its job {record.phase.value}")
+            elif not live and self._is_to_run(record):
+                why.append(f"{pet.vm} is {domain.state.value}, and is wanted to run")
         return why
+
+    @staticmethod
+    def _is_to_run(record: Any) -> bool:
+        terms = record.terms
+        restarts = record.lost_with_host or terms.on_shutdown is OnShutdown.RESTART
+        return bool(terms.running and restarts)
+
+
+def _is_defined(domain: Domain) -> bool:
+    """Return whether a domain has a definition where it is: not while it is only on its way there."""
+    return domain.state is not VmState.INCOMING or domain.busy == ActionKind.START.value

@@ -177,7 +177,7 @@ def _nodes(first: Snapshot, records: Mapping[str, Node]) -> tuple[Node, ...]:
     for row, name in enumerate(columns.names):
         known = records.get(name)
         made[name] = (
-            replace(known, migration_has=())
+            replace(known, migration_has=(), hugepages=())
             if known is not None
             else Node(
                 name,

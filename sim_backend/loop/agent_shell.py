@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from shared.base.errors import StoreUnavailable
+from shared.base.errors import StoreUnavailable, TransientError
 from shared.ports import effects as fx
 from shared.protocol import topology
 from shared.values.nodes import NodeSample, SleepMode
@@ -50,6 +50,7 @@ class AgentShell(Shell):
         self.end_setup: Callable[[], None] = _nothing
         self.monitor = FakeMonitor(hypervisor.cluster)
         self._make_core = make_core
+        self._owed = 0  # readings that were asked for and not given
         self._queue = topology.agent_queue(node).name
         self._carry |= {
             fx.Operate: self._operate,
@@ -107,6 +108,7 @@ class AgentShell(Shell):
         self.feed(fx.SleepEnded(True))
 
     def _new_core(self) -> StartableCore:
+        self._owed = 0
         self.hypervisor.forget_answers()
         return self._make_core(self.node, self.boot_id, self.journal.records())
 
@@ -124,9 +126,16 @@ class AgentShell(Shell):
 
     def _observe(self, effect: fx.Observe) -> None:
         del effect
-        vms, world = self.hypervisor.vms(self.engine.now_s), self.hypervisor.cluster.world
+        self._owed += 1
+        try:
+            vms, world = self.hypervisor.vms(self.engine.now_s), self.hypervisor.cluster.world
+        except TransientError as error:  # as in production, what cannot be read now is owed
+            self._answer(fx.Unobserved(str(error)))
+            return
         sample = node_sample(vms, world.used_frac(self.node), *world.host_disk_s(self.node, self.engine.now_s))
-        self._answer(fx.Observed(sample, vms, self.hypervisor.inventory()))
+        owed, self._owed = self._owed, 0
+        for _ in range(owed):
+            self._answer(fx.Observed(sample, vms, self.hypervisor.inventory()))
 
     def _sleep_host(self, effect: fx.SleepHost) -> None:
         life = self.lives

@@ -39,6 +39,7 @@ OF_THE_PROVIDER = (
     f"/vms/one?vm={JOB}%230&node={{node}}",
     f"/by-hand?kind=migrate&subject={JOB}%230",
     "/by-hand?kind=drain&subject=n1",
+    "/fit",
     "/environments",
     f"/environments/{ENVIRONMENT}",
     "/new-environment",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from msgspec import structs
@@ -138,11 +139,9 @@ class _LosesAttempts(FakeHypervisor):
 class _SaysOk(FakeHypervisor):
     """Takes every failure for a success."""
 
-    def answer(
-        self, action: Action, outcome: Outcome, now_s: float, final: VmStatus | None = None, detail: str = ""
-    ) -> None:
+    def answer(self, action: Action, outcome: Outcome, now_s: float, *args: Any, **fields: Any) -> None:
         del outcome
-        super().answer(action, Outcome.OK, now_s, final, detail)
+        super().answer(action, Outcome.OK, now_s, *args, **fields)
 
 
 class _ForgetsAll(FakeHypervisor):

@@ -5,12 +5,15 @@ from __future__ import annotations
 import socket
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from daemons.config.controller import PowerExec, PowerKeys
+from daemons.config.fencing import FencingKeys
+from daemons.drivers.fencing import with_fencing
 from daemons.drivers.power import make_driver
 from shared.base.errors import ContractViolation
 from shared.ports import plugins
@@ -21,6 +24,7 @@ from sim_backend.conformance.power_checks import CHECKS, Check, PowerHarness
 from sim_backend.fakes.hypervisor import FakeCluster
 from sim_backend.fakes.power import FakePower, HostPower, PowerTimes
 from sim_backend.world.world import World
+from tests.support.fence_agent import FakeAgent
 
 NOTHING: frozenset[PowerOperation] = frozenset()
 
@@ -84,7 +88,38 @@ def exec_(tmp_path: Path) -> Iterator[PowerHarness]:
     yield PowerHarness(driver, unreachable="n2", done=done)
 
 
-HARNESSES = {"fake": fake, "none": none, "wake-on-lan": wake_on_lan, "exec": exec_}
+@contextmanager
+def fencing(tmp_path: Path) -> Iterator[PowerHarness]:
+    """Two methods around no driver: the first agent lies, the second wants a password."""
+    first, second = FakeAgent.make(tmp_path / "first"), FakeAgent.make(tmp_path / "second")
+    first.script(always={"cuts": False})
+    second.script(password="secret")
+    secret = tmp_path / "secret"
+    secret.write_text("secret")
+    secret.chmod(0o600)
+    methods = {"bmc": first.method(), "pdu": second.method(password_file=str(secret))}
+    driver = with_fencing(make_driver(PowerKeys()), FencingKeys(("bmc", "pdu"), 1, methods))
+    yield PowerHarness(driver, done=lambda _operation, node: second.is_off(node))
+
+
+@contextmanager
+def fencing_out_of_reach(tmp_path: Path) -> Iterator[PowerHarness]:
+    """A method of fencing around the programs of another driver: none of them can do anything for n2."""
+    with exec_(tmp_path) as inner:
+        agent = FakeAgent.make(tmp_path / "agent")
+        agent.script(always={"off": 1, "status": 1, "cuts": False})
+        keys = FencingKeys(("bmc",), 2, {"bmc": agent.method()})
+        yield replace(inner, driver=with_fencing(inner.driver, keys))
+
+
+HARNESSES = {
+    "fake": fake,
+    "none": none,
+    "wake-on-lan": wake_on_lan,
+    "exec": exec_,
+    "fencing": fencing,
+    "fencing-fails": fencing_out_of_reach,
+}
 
 
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)

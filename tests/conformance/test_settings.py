@@ -23,6 +23,7 @@ from daemons.drivers.notifiers.webhook import WebhookKeys
 from daemons.manifests.agreement import AgreementFile
 from daemons.manifests.job import JobFile
 from daemons.manifests.load import LoadFile
+from daemons.manifests.vm_terms import VmFile
 from daemons.manifests.web_app import WebFile
 from daemons.portal.main import check as check_portal
 from daemons.service.main import check as check_controller
@@ -37,6 +38,7 @@ from tests.conformance.settings import (
     daemons,
     jobs,
     portal,
+    vms,
     web,
 )
 from tests.conformance.settings.keys import keys_of
@@ -61,6 +63,7 @@ FILES: dict[str, tuple[type[Any], tuple[Row, ...]]] = {
     "job": (JobFile, jobs.TABLE),
     "load": (LoadFile, jobs.LOADS),
     "web": (WebFile, web.TABLE),
+    "vms": (VmFile, vms.TABLE),
     "agreement": (AgreementFile, agreements.TABLE),
     "channel by a program": (CommandKeys, channels.COMMAND),
     "channel by a webhook": (WebhookKeys, channels.WEBHOOK),

@@ -160,6 +160,18 @@ def saved_lines(saved: bytes) -> list[bytes]:
     return lines
 
 
+RULES = b"""[rules]
+node_anti_affinity = ["n2"]
+vm_anti_affinity = ["db-1"]
+anti_affinity = "db"
+anti_affinity_scope = "rack"
+label_anti_affinity = ["old"]
+no_migration = true
+
+[[rules.preferred]]
+label_affinity = "ssd"
+weight = 20
+"""
 SMALL_JOB = b"""name = "small"
 [[stages]]
 work_mcycles = 1000000
@@ -235,6 +247,7 @@ MADE: dict[str, Make] = {
     "agent-templates.toml": _agent_of_templates,
     "env-batch.xml": _agreement,
     "small.toml": lambda _: SMALL_JOB,
+    "rules.toml": lambda _: RULES,
     "metrics.txt": lambda _: METRICS,
     "requests.csv": lambda _: REQUESTS,
     "days.csv": lambda _: PRICES,

@@ -25,6 +25,7 @@ LONG = ("trimtab sim ", "trimtab env advise", "trimtab snapshot replay", "trimta
 GIVEN = {
     "trimtab decide": ("--dry-run",),
     "trimtab profile run": ("standard", "--standard", "cpu"),
+    "trimtab nodes fit": ("--vcpus", "2", "--memory", "1GiB"),
     "trimtab vms migrate": ("small#0", "n1"),
     "trimtab sim what-if": ("--from", "1970-01-02T00:00Z", "--to", "1970-01-03T00:00Z"),
     "trimtab snapshot replay": ("--from", "1970-01-02T00:00Z", "--to", "1970-01-03T00:00Z"),

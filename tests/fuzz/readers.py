@@ -172,6 +172,14 @@ READERS: tuple[Reader, ...] = (
         ("env-batch.toml", "env-web.toml", "environment-type-env-render.toml", "environment-type-env-session.toml"),
         words=("env", "create", "{}", "--dry-run"),
     ),
+    Reader(
+        "rules",
+        Form.TOML,
+        ("rules.toml",),
+        words=("nodes", "fit", "--vcpus", "2", "--memory", "1GiB", "--rules", "{}"),
+        share=0.5,
+    ),
+    Reader("terms", Form.TOML, ("vms.toml",), words=("vms", "adopt", "--all", "--dry-run", "--terms", "{}")),
     Reader("agreement-xml", Form.XML, ("env-batch.xml",), words=("env", "create", "{}", "--dry-run")),
     Reader(
         "reservation", Form.TOML, ("env-web.toml", "env-batch.toml"), words=("assurance", "reserve", "{}"), share=0.5
@@ -364,5 +372,10 @@ WRITES = frozenset(
     )
 )
 """Paths that commands write to."""
-ELSEWHERE: dict[str, Any] = {"--config": "operator", "--password-file": "password"}
+ELSEWHERE: dict[str, Any] = {
+    "--config": "operator",
+    "--password-file": "password",
+    "--rules": "rules",
+    "--terms": "terms",
+}
 """Options that many commands have, and the reader that is theirs."""

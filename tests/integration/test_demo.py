@@ -117,6 +117,7 @@ def test_a_host_dies_and_returns(demo: Demo, tmp_path: Path) -> None:
     demo.nothing_is_left()
 
 
+@pytest.mark.full
 def test_it_runs_once(demo: Demo) -> None:
     """A second start, with the same folder or the same port, changes nothing."""
     before = demo.data("demo", "start", "--hosts", "1")
@@ -130,6 +131,7 @@ def test_it_runs_once(demo: Demo) -> None:
     assert demo.data("demo", "status") == {key: value for key, value in before.items() if key != "started_in_s"}
 
 
+@pytest.mark.full
 def test_a_daemon_that_is_killed_is_started_again(demo: Demo) -> None:
     before = demo.data("demo", "start", "--hosts", "1")["controller_pid"]
 
@@ -174,6 +176,7 @@ def test_a_start_that_is_interrupted_leaves_nothing(demo: Demo) -> None:
     demo.nothing_is_left()
 
 
+@pytest.mark.full
 def test_in_the_foreground_it_ends_with_the_command(demo: Demo) -> None:
     env = {**os.environ, "TRIMTAB_DEMO_FOLDER": str(demo.folder), "TRIMTAB_DEMO_PORT": str(demo.port)}
     command = [TRIMTAB, "demo", "--foreground", "--hosts", "1", "--output", "json"]

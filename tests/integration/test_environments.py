@@ -25,6 +25,7 @@ from tests.integration.private_broker import PrivateBroker
 from tests.integration.scene import LIMIT_S, SOON_S
 
 
+@pytest.mark.accept
 def test_a_day_of_two_partners(broker: PrivateBroker, tmp_path: Path) -> None:
     """Load grows and falls, nodes go from one to the other and back with every setup, and no work is lost."""
     with estate(broker, tmp_path) as town:

@@ -72,6 +72,7 @@ def as_running(town: Scene) -> dict[str, str]:
     return {row["vm"]: row["node"] for row in rows if row["state"] == "running"}
 
 
+@pytest.mark.accept
 def test_a_broker_that_dies(town: Scene) -> None:
     """Killed and started again: everyone connects again, and no job is lost that ran, waited or ended meanwhile."""
     town.submit("first", work_s=8.0)

@@ -279,6 +279,43 @@ def test_the_years_of_an_adopted_vm(nodes: Nodes, tmp_path: Path) -> None:
     assert "enable" in autostart_of(nodes, "h1")
 
 
+@pytest.mark.parametrize("nodes", ["copy"], indirect=True)
+def test_one_that_is_shut_off_is_adopted_started_and_shut_down(nodes: Nodes, tmp_path: Path) -> None:
+    before = made_with_virsh(nodes, tmp_path)
+    host = nodes.host("h1")
+    host.virsh("destroy", PET)
+    host.run(["qemu-io", "-f", "raw", "-c", "write -P 0x21 1M 64k", DISKS[1]])
+    spec = VmSpec(PET, 1, 1, memory_mib=96, vcpus=1, cpu_mhz=500.0)
+    adopted = nodes.must(ActionKind.ADOPT, "h1", generation=1, spec=spec)
+    assert adopted.status is not None
+    assert (adopted.status.adopted, adopted.status.state) == (True, VmState.ENDED)
+    assert nodes.executing() == []
+
+    second = VmSpec(PET, 2, 1, memory_mib=96, vcpus=1, cpu_mhz=500.0)
+    nodes.must(ActionKind.START, "h1", expects=1, generation=2, spec=second)
+    assert nodes.executing() == ["h1"]
+    assert nodes.reads("h1", 0x21, DISKS[1])
+    again = nodes.do(ActionKind.START, "h1", expects=1, generation=2, spec=second)
+    assert again.outcome is Outcome.OK
+
+    nodes.must(ActionKind.STOP, "h1", expects=2)
+    assert nodes.executing() == []
+    assert PET in host.virsh("list", "--all", "--name").split()
+    nodes.restart_agent("h1")
+    nodes.must(ActionKind.RELEASE, "h1", expects=2)
+    assert host.virsh("dumpxml", "--inactive", PET) == before
+    assert "enable" in autostart_of(nodes, "h1")
+
+
+@pytest.mark.parametrize("nodes", ["copy"], indirect=True)
+def test_a_transient_one_is_said_to_be_so(nodes: Nodes, tmp_path: Path) -> None:
+    made_with_virsh(nodes, tmp_path)
+    host = nodes.host("h1")
+    host.virsh("undefine", PET)  # it runs on, and nothing defines it
+    nodes.restart_agent("h1")
+    nodes.until(lambda: (status := nodes.status("h1")) is not None and status.transient)
+
+
 def autostart_of(nodes: Nodes, node: str) -> str:
     said = nodes.host(node).virsh("dominfo", PET)
     return next(line for line in said.splitlines() if line.startswith("Autostart"))

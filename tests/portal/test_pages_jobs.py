@@ -13,6 +13,7 @@ from shared.base.clock import ManualClock
 from shared.protocol.messages import Happened
 from shared.protocol.operator_messages import ActivateEnvironment, CreateEnvironment, SubmitJob, SubmitWeb
 from shared.values.agreement import Agreement, WorkloadType
+from shared.values.vms import VmState
 from shared.values.web_app import Flow, WebApp
 from tests.portal.scene import Browser, Scene, job, scene
 from tests.support.store_samples import made_url
@@ -200,6 +201,29 @@ def test_a_vm_that_is_not_ours_is_adopted(made: Scene, jane: Browser) -> None:
     assert 'value="no name"' in wrong.text
     assert done.status_code == 303
     assert "adopted" in jane.get("/workloads/jobs/kept").text
+
+
+def test_an_adopted_vm_is_shut_down_and_started(made: Scene, jane: Browser) -> None:
+    free = next(name for name in ("n1", "n2") if f'id="ne-{name}"' not in jane.get("/nodes").text)
+    host, page = made.loop.cluster.hypervisor(free), "/workloads/jobs/pet"
+    host.add_stranger("pet", 64, 0.0)
+    made.run(30.0)
+    jane.post("/vms/adopt", {"vm": "pet", "node": free, "job": "pet"}, f"/vms/one?vm=pet&node={free}")
+    made.run(30.0)
+    before = jane.get(page).text
+
+    down = jane.post(f"{page}/shutdown", {}, page)
+    made.run(60.0)
+    off = jane.get(page).text
+    up = jane.post(f"{page}/start", {}, page)
+    made.run(60.0)
+
+    assert (down.status_code, up.status_code) == (303, 303)
+    assert "Shut down" in before
+    assert "running; after its guest" in before
+    assert "off; after its guest" in off
+    assert "Start" in off
+    assert host.domains["pet"].state is VmState.RUNNING
 
 
 def test_a_web_application_from_its_list_to_its_end(made: Scene, jane: Browser) -> None:

@@ -11,6 +11,7 @@ import msgpack  # type: ignore[import-untyped]
 import msgspec
 from hypothesis import strategies as st
 
+from shared.protocol.operator_messages import CheckVmFit
 from shared.values.agreement import (
     Agreement,
     AssuranceTerms,
@@ -22,12 +23,15 @@ from shared.values.agreement import (
 )
 from shared.values.health import Probe, ProbeKind
 from shared.values.host_setup import Image, Package, RemoteFile, Setup, SetupPolicy
-from shared.values.jobs import Job, Rules, Stage
+from shared.values.jobs import WEIGHT_MAX, Job, Preference, PreferenceKind, Rules, Stage
 from shared.values.load_vector import Loading, StandardJob, StandardRun
+from shared.values.migration_terms import MigrationMethod, MigrationTerms
+from shared.values.new_vm import COPIES_MAX, NewVm
 from shared.values.nodes import Node
 from shared.values.operation_costs import OperationCosts
 from shared.values.reservation import Calendar, ServiceClass, Share, SlotDemand
 from shared.values.texts import TextForm, fits
+from shared.values.vm_terms import MOVES_PER_DAY_MAX, PAUSE_S_PER_DAY_MAX, OnShutdown, VmAutomation, VmTerms
 from shared.values.web_app import Distribution, Flow, FlowSample, ModelForm, Serving, WebApp
 
 NAMES = st.text("abcXYZ019-_", min_size=1, max_size=12).filter(lambda name: name[0] != "-")
@@ -83,6 +87,31 @@ RULES = st.builds(
     affinity=st.sampled_from(["", "near"]),
     anti_affinity=st.sampled_from(["", "far"]),
     no_migration=st.booleans(),
+    label_anti_affinity=st.lists(st.sampled_from(["old", "slow"]), max_size=2).map(tuple),
+    affinity_scope=st.sampled_from(["node", "zone"]),
+    anti_affinity_scope=st.sampled_from(["node", "rack"]),
+    vm_affinity=st.lists(st.sampled_from(["a", "b"]), max_size=2).map(tuple),
+    vm_anti_affinity=st.lists(st.sampled_from(["c", "d"]), max_size=2).map(tuple),
+    preferred=st.lists(
+        st.builds(
+            Preference,
+            st.just(PreferenceKind.LABEL_AFFINITY),
+            st.sampled_from(["ssd", "new"]),
+            weight=st.integers(1, WEIGHT_MAX),
+        ),
+        max_size=2,
+        unique_by=lambda one: one.target,
+    ).map(tuple),
+)
+VM_TERMS = st.builds(
+    VmTerms,
+    running=st.booleans(),
+    on_shutdown=st.sampled_from(OnShutdown),
+    suspend=st.booleans(),
+    automation=st.none() | st.sampled_from(VmAutomation),
+    moves_per_day=st.none() | st.integers(1, MOVES_PER_DAY_MAX),
+    pause_s_per_day=st.none() | st.floats(0.001, PAUSE_S_PER_DAY_MAX),
+    post_copy=st.booleans(),
 )
 FLOW_PARTS: dict[str, st.SearchStrategy[Any]] = {
     "name": NAMES,
@@ -114,6 +143,14 @@ JOB_PARTS: dict[str, st.SearchStrategy[Any]] = {
     "depends_on": st.lists(st.sampled_from(["p1", "p2", "p3"]), max_size=2, unique=True).map(tuple),
 }
 GOALS = st.none() | st.floats(1.1e9, 1e12)
+NEW_VMS = st.builds(
+    NewVm,
+    st.integers(1, 4096),
+    st.integers(1, 1 << 40),
+    cpu_mhz=st.floats(0, 1e9),
+    required_labels=st.lists(st.sampled_from(("ssd", "rack=r1")), max_size=2, unique=True).map(tuple),
+    rules=RULES,
+)
 JOBS = st.one_of(st.builds(Job, goal_s=GOALS, **JOB_PARTS), st.builds(Job, queue=NAMES, **JOB_PARTS))
 
 
@@ -220,6 +257,9 @@ KNOWN: dict[Any, st.SearchStrategy[Any]] = {
     AssuranceTerms: ASSURANCES,
     Job: JOBS,
     Rules: RULES,
+    VmTerms: VM_TERMS,
+    NewVm: NEW_VMS,
+    CheckVmFit: st.builds(CheckVmFit, texts(TextForm.WORD), NEW_VMS, st.integers(1, COPIES_MAX)),
     Flow: FLOWS,
     FlowSample: st.builds(
         FlowSample,
@@ -249,6 +289,15 @@ KNOWN: dict[Any, st.SearchStrategy[Any]] = {
         arguments=ARGUMENTS,
         serving=st.none() | SERVINGS,
         probe=st.none() | PROBES,
+    ),
+    MigrationTerms: st.builds(
+        MigrationTerms,
+        st.sampled_from(MigrationMethod),
+        st.integers(1, 255),
+        st.integers(0, 1_000_000),
+        st.integers(0, 2_000_000),
+        st.floats(0, 1e9),
+        st.booleans(),
     ),
     OperationCosts: st.builds(OperationCosts, *[st.floats(0, 1e6)] * 4),
 }

@@ -102,6 +102,7 @@ def test_a_run_without_any_work_can_be_drawn() -> None:
     ).startswith(PNG)
 
 
+@pytest.mark.full
 def test_several_seeds_are_run_and_drawn_as_a_band(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     answer = CliRunner().invoke(sim, [*SMALL, "--seeds", "3-4", "--output-folder", str(tmp_path)])
@@ -115,6 +116,7 @@ def test_several_seeds_are_run_and_drawn_as_a_band(tmp_path: Path) -> None:
     assert (tmp_path / "run.png").read_bytes().startswith(PNG)
 
 
+@pytest.mark.full
 def test_a_seed_is_the_same_run_alone_and_among_others(tmp_path: Path) -> None:
     alone = CliRunner().invoke(sim, [*SMALL, "--seed", "3", "--output-folder", str(tmp_path)])
     among = CliRunner().invoke(sim, [*SMALL, "--seeds", "3", "--output-folder", str(tmp_path)])
@@ -132,6 +134,7 @@ def test_a_load_of_any_shape_is_run(shape: str, tmp_path: Path) -> None:
     assert json.loads(answer.stdout)["web_shape"] == shape
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("arguments", [["--work-error", "0.3"], ["--undeclared-work"]])
 def test_work_may_be_declared_wrongly_or_not_at_all(arguments: list[str], tmp_path: Path) -> None:
     answer = CliRunner().invoke(sim, [*SMALL, *arguments, "--output-folder", str(tmp_path)])

@@ -231,6 +231,9 @@ class ControllerHarness:
             self.change(action.node, action.vm, managed=True, **own)
         elif action.kind is ActionKind.RELEASE:
             self.change(action.node, action.vm, managed=False, generation=0, attempt=0, adopted=False)
+        elif action.kind is ActionKind.START and action.expects and action.spec is not None:
+            started: dict[str, Any] = {"generation": action.generation, "attempt": action.spec.attempt}
+            self.change(action.node, action.vm, state=VmState.RUNNING, cpu_mhz=action.spec.cpu_mhz, **started)
         elif action.spec is not None:
             state = VmState.PAUSED if action.paused else VmState.RUNNING
             spec = action.spec
@@ -243,6 +246,8 @@ class ControllerHarness:
                 vcpus=spec.vcpus,
                 cpu_mhz=spec.cpu_mhz,
             )
+        elif action.kind is ActionKind.STOP and action.vm in here and here[action.vm].adopted:
+            self.change(action.node, action.vm, state=VmState.ENDED)
         elif action.kind in (ActionKind.STOP, ActionKind.DISCARD_IMAGE):
             here.pop(action.vm, None)
         elif action.kind is ActionKind.MIGRATE:

@@ -24,6 +24,8 @@ from rich.text import Text
 from daemons.cli.output import REFUSED, emit, output_option
 from daemons.cli.tables import Fitted, stacked
 from daemons.config.controller import ControllerConfig
+from daemons.config.fencing import FencingKeys
+from daemons.drivers.fencing import check_fencing, with_fencing
 from daemons.drivers.power import make_driver
 from daemons.drivers.power.exec import commands
 from daemons.drivers.price_feed import feed_of
@@ -216,7 +218,7 @@ def configuration(path: Path) -> Iterator[Check]:
     """Check that the controller's file can be read, and that the power driver it names can work on this machine."""
     try:
         config = completed(load(path, ControllerConfig), path, only_look=True)
-        driver = make_driver(config.power)
+        driver = with_fencing(make_driver(config.power), config.fencing)
     except InvalidInput as error:
         yield Check("configuration", False, str(error), f"correct {path}")
         return
@@ -224,7 +226,8 @@ def configuration(path: Path) -> Iterator[Check]:
     does = ", ".join(sorted(driver.does)) or "nothing"
     unproven = driver.name != "none" and PowerOperation.FENCE not in driver.does
     fix = (
-        "it cannot fence nodes: an operator must confirm that an unreachable node is off (`trimtab nodes confirm-off`)"
+        "it cannot fence nodes: set fencing.methods, or an operator must confirm that an unreachable node is off "
+        "(`trimtab nodes confirm-off`)"
         if unproven
         else ""
     )
@@ -232,6 +235,8 @@ def configuration(path: Path) -> Iterator[Check]:
     if driver.name == "exec":
         for operation, command in commands(config.power.exec).items():
             yield program(operation, command[0])
+    if config.fencing.methods:
+        yield fencing(config.fencing)
     feed = feed_of(config.prices)
     if feed is not None:
         wrong = feed.read().error
@@ -358,6 +363,15 @@ def program(operation: PowerOperation, name: str) -> Check:
     found = shutil.which(name)
     fix = "" if found else "install it, make it executable, or give its full path in [power.exec]"
     return Check(f"power {operation}", found is not None, found or f"{name}: not an executable program", fix)
+
+
+def fencing(keys: FencingKeys) -> Check:
+    """Check that the fence agents know their options, without asking any device."""
+    try:
+        check_fencing(keys)
+    except InvalidInput as error:
+        return Check("fencing", False, str(error), "correct [fencing]")
+    return Check("fencing", True, f"{', then '.join(keys.methods)}; `trimtab nodes fence-status NODE` asks the devices")
 
 
 def working_folder(folder: Path) -> Check:

@@ -11,6 +11,7 @@ from rich.text import Text
 
 from daemons.cli import complete
 from daemons.cli.asking import env_option, inner, limit_option, name_option, tell_each, view
+from daemons.cli.commands.settings import set_jobs
 from daemons.cli.connection import ControllerConnection, bus_options, change_options
 from daemons.cli.output import CommandGroup, emit, output_option, say, say_next
 from daemons.cli.render import WAITS, failures, listing, record, rows_of, shown
@@ -171,3 +172,6 @@ def cancel(line: ControllerConnection, jobs: tuple[str, ...]) -> None:
       trimtab jobs cancel render-1 render-2
     """
     tell_each(line, jobs, CancelJob, "job {} is cancelled")
+
+
+jobs.add_command(set_jobs)

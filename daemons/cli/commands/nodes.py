@@ -20,8 +20,10 @@ from daemons.cli.asking import (
     tell_each,
     view,
 )
+from daemons.cli.commands.fence_status import fence_status
+from daemons.cli.commands.vm_fit import fit
 from daemons.cli.commands.vms import COLUMNS as VM_COLUMNS
-from daemons.cli.commands.vms import with_workload
+from daemons.cli.commands.vms import brief
 from daemons.cli.connection import ControllerConnection, Refused, bus_options, change_options
 from daemons.cli.output import CommandGroup, emit, output_option, say_next
 from daemons.cli.render import listing, record, rows_of, shown
@@ -66,6 +68,7 @@ DRAIN_LOOKS = 8  # within that time
 GOES_ON = (
     "stopped waiting; the drain continues until `trimtab nodes undrain`; `trimtab nodes show` prints how far it is"
 )
+VALUES_SHOWN = 6  # of a kind of features
 NEXT = "it is next"  # the view has no reason yet
 
 
@@ -140,8 +143,21 @@ def _for_people(row: Mapping[str, Any]) -> dict[str, Any]:
     """Return a node without two keys that read the same (`memory` is the part of `memory_mib` available to VMs), and
     for its VMs the columns of `trimtab vms list`."""
     found = {"host_memory_mib" if key == "memory_mib" else key: value for key, value in row.items()}
-    vms = [with_workload(vm) for vm in rows_of(row, "vm_list")]
+    vms = brief(rows_of(row, "vm_list"))
+    found["migration_has"] = _features(row.get("migration_has"))
     return found | {"vm_list": [{key: vm[key] for key in VM_COLUMNS if key in vm} for vm in vms]}
+
+
+def _features(has: Any) -> list[str] | None:
+    """Return the features of a node: of kinds with many values, how many there are."""
+    if not isinstance(has, list):
+        return None
+    found: dict[str, list[str]] = {}
+    for text in has:
+        kind, _, value = text.partition("=")
+        found.setdefault(kind, []).extend([text] if value else [])
+    few = [text for texts in found.values() for text in texts if len(texts) <= VALUES_SHOWN]
+    return [*few, *(f"{kind}: {len(texts)} values" for kind, texts in found.items() if len(texts) > VALUES_SHOWN)]
 
 
 @nodes.command()
@@ -304,3 +320,7 @@ def confirm_off(line: ControllerConnection, nodes: tuple[str, ...], yes: bool) -
     if not yes:
         click.confirm(f"Are you sure that {', '.join(nodes)} cannot be running?", abort=True, err=True)
     tell_each(line, nodes, ConfirmOff, "node {} is confirmed off")
+
+
+nodes.add_command(fence_status)
+nodes.add_command(fit)

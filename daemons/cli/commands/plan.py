@@ -15,9 +15,10 @@ from daemons.cli.numbers import Whole
 from daemons.cli.output import CommandGroup, emit, output_option
 from daemons.cli.render import listing, record, rows_of
 from daemons.cli.tables import stacked
+from daemons.cli.waiting import Look, NotYet, wait_for_all
 from daemons.cli.watching import watch_option
 from shared.protocol.account_messages import RejectPlan
-from shared.protocol.operator_messages import ApprovePlan, DryRun, SetDeciding
+from shared.protocol.operator_messages import ApprovePlan, DecideNow, DryRun, Query, SetDeciding, StopPlan
 
 HISTORY_COLUMNS = ("number", "decided_at_s", "policy", "kinds", "provisioning", "counts")
 SCORE_COLUMNS = ("workload", "policy", "cycles", "error", "over", "cause", "trusted")
@@ -83,6 +84,22 @@ def reject(line: ControllerConnection, decision: int) -> None:
 
 
 @plan.command()
+@click.option("--abort", is_flag=True, help="Abort migrations that run, too.")
+@change_options
+@output_option
+def stop(line: ControllerConnection, abort: bool) -> None:
+    """Stop what decisions have in progress. Nothing new begins; operations that run end.
+
+    What was given up is not proposed again for four cycles.
+
+    \b
+    Example:
+      trimtab plan stop --abort --why "storage is slow"
+    """
+    tell(line, lambda request: StopPlan(request, abort), "what was in progress is stopped", "trimtab plan show")
+
+
+@plan.command()
 @click.option(
     "--limit", type=Whole(1, HISTORY_MAX), default=20, show_default=True, help="Show at most this many decisions."
 )
@@ -125,20 +142,56 @@ def _decision(data: dict[str, Any]) -> RenderableType:
 
 
 @click.command()
-@click.option("--dry-run", is_flag=True, default=True, expose_value=False, help="Change nothing. This is the default.")
-@bus_options
+@click.option("--dry-run", is_flag=True, help="Change nothing. This is the default.")
+@click.option("--now", is_flag=True, help="Make the next cycle's decision now, at the automation level that is set.")
+@change_options
 @output_option
-def decide(line: ControllerConnection) -> None:
+def decide(line: ControllerConnection, dry_run: bool, now: bool) -> None:
     """Show what the controller would decide now, and why; change nothing.
+
+    With --now it decides: the decision is recorded, held for approval or carried out, by the automation level.
 
     \b
     Example:
       trimtab decide
+      trimtab decide --now
     """
+    if dry_run and now:
+        raise click.UsageError("Give --dry-run or --now, not both.")
+    if now:
+        with line:
+            data = _decided(line)
+        emit(data, lambda: _decision(data))
+        return
     with line:
         data = line.ask(DryRun(line.new_id()))
     values = dict(data) if isinstance(data, dict) else {"decision": data}
     emit(values, lambda: _decision(values))
+
+
+def _decided(line: ControllerConnection) -> dict[str, Any]:
+    """Have a decision made, and return the view of it. Raises `NotYet` if there is none within the time limit."""
+    before = _last(line)
+    line.ask(DecideNow(line.new_id()))
+    found: dict[str, Any] = {}
+
+    def look() -> Look:
+        number = _last(line)
+        if number <= before:
+            return Look("is being computed")
+        found.update(dict(line.ask(Query(line.new_id(), "plan", str(number)))))
+        return Look("", done=True)
+
+    subject = "the decision"
+    if not wait_for_all(line, {subject: look}, line.limit_s, "it goes on: trimtab plan show")[subject].done:
+        raise NotYet("the decision is not made yet; see trimtab plan show, and trimtab status for why none is made")
+    return found
+
+
+def _last(line: ControllerConnection) -> int:
+    """Return the number of the last decision, 0: none was made yet."""
+    rows = dict(line.ask(Query(line.new_id(), "plan-history", "", 1)))["decisions"]
+    return int(rows[0]["number"]) if rows else 0
 
 
 @click.command()

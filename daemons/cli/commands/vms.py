@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import click
 
 from daemons.cli import complete
 from daemons.cli.asking import assess_each, assess_option, limit_option, tell, tell_each, view
+from daemons.cli.commands.settings import set_vms
+from daemons.cli.commands.vm_adoption import adopt
 from daemons.cli.connection import ControllerConnection, bus_options, change_options
 from daemons.cli.output import CommandGroup, emit, output_option
-from daemons.cli.render import listing, rows_of
+from daemons.cli.render import listing, record, rows_of
 from daemons.cli.watching import watch_option
-from shared.protocol.operator_messages import AdoptVm, ConfirmGone, HoldJob, MoveVm, ReconcileVm, ReleaseVm
+from shared.protocol.operator_messages import ConfirmGone, HoldJob, MoveVm, PowerVm, ReconcileVm, ReleaseVm
 
 COLUMNS = (
     "vm",
@@ -27,6 +29,7 @@ COLUMNS = (
     "cpu_mhz",
     "used_mhz",
     "report_age_s",
+    "cannot_move",
 )
 LEAST = ("report_age_s", "vcpus", "busy", "managed", "used_mhz")
 
@@ -35,7 +38,7 @@ _several = click.argument("jobs", metavar="JOB...", nargs=-1, required=True, she
 
 @click.group(cls=CommandGroup)
 def vms() -> None:
-    """List VMs; migrate, suspend, adopt or release them."""
+    """List VMs; adopt, change, start, migrate, suspend or release them."""
 
 
 @vms.command("list")
@@ -52,7 +55,53 @@ def list_vms(line: ControllerConnection, node: str, limit: int) -> None:
       trimtab vms list --node n1
     """
     data = view(line, "vms", node, limit)
-    emit(data, lambda: listing("VMs", [with_workload(row) for row in rows_of(data, "vms")], COLUMNS, LEAST))
+    emit(data, lambda: listing("VMs", brief(rows_of(data, "vms")), COLUMNS, LEAST))
+
+
+@vms.command("show")
+@click.argument("vm", shell_complete=complete.vms)
+@bus_options
+@watch_option
+@output_option
+def show_vm(line: ControllerConnection, vm: str) -> None:
+    """Show one VM: where it is, where it can be migrated to, and why to no other node.
+
+    \b
+    Example:
+      trimtab vms show render-1#0
+    """
+    data = view(line, "vm", vm)
+    emit(data, lambda: record(f"VM {vm}", _for_people(data), empty=False))
+
+
+def _for_people(data: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a VM with one line for all nodes that lack the same."""
+    rows = rows_of(data, "rows")
+    found: dict[str, Any] = (
+        {key: value for key, value in with_workload(rows[0]).items() if key in COLUMNS} if rows else {}
+    )
+    if len(rows) > 1:
+        found = {"listed_by": [with_workload(row) for row in rows]}
+    migration = data.get("migration")
+    if not isinstance(migration, Mapping):
+        return found
+    found["cannot_move"] = migration.get("cannot_move")
+    found["can_move_to"] = migration.get("able") or ("no node" if migration.get("unable") else None)
+    if not found["cannot_move"]:
+        found["cannot_move_to"] = [
+            {"node": row["node"], "why": "; ".join(row["why"])} for row in rows_of(migration, "unable")
+        ]
+    found["needs_of_a_target"] = migration.get("needs")
+    return found
+
+
+def brief(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Return the rows of a list of VMs; why VMs cannot move only where there is such a VM."""
+    found = [with_workload(row) for row in rows]
+    if not any(row.get("cannot_move") for row in found):
+        for row in found:
+            row.pop("cannot_move", None)
+    return found
 
 
 def with_workload(row: Mapping[str, Any]) -> dict[str, Any]:
@@ -60,20 +109,36 @@ def with_workload(row: Mapping[str, Any]) -> dict[str, Any]:
     return {**row, "workload": row.get("job") or row.get("app")}
 
 
+vms.add_command(adopt)
+vms.add_command(set_vms)
+
+
 @vms.command()
-@click.argument("vm", shell_complete=complete.other_vms)
-@click.option("--node", required=True, shell_complete=complete.nodes, help="Node on which it runs.")
-@click.option("--job", required=True, help="Name of the new job.")
+@_several
 @change_options
 @output_option
-def adopt(line: ControllerConnection, vm: str, node: str, job: str) -> None:
-    """Adopt a running unmanaged VM as a best-effort job of one instance.
+def start(line: ControllerConnection, jobs: tuple[str, ...]) -> None:
+    """Start adopted VMs that are shut off, where their definitions are. They are wanted to run from then on.
 
     \b
     Example:
-      trimtab vms adopt legacy1 --node n1 --job legacy1
+      trimtab vms start legacy1
     """
-    tell(line, lambda request: AdoptVm(request, node, vm, job), f"VM {vm} on {node} is adopted as job {job}")
+    tell_each(line, jobs, lambda request, job: PowerVm(request, job, True), "VM {} is being started")
+
+
+@vms.command()
+@_several
+@change_options
+@output_option
+def shutdown(line: ControllerConnection, jobs: tuple[str, ...]) -> None:
+    """Shut adopted VMs down: the guest is asked, and cut off after the agent's time limit. They stay off.
+
+    \b
+    Example:
+      trimtab vms shutdown legacy1
+    """
+    tell_each(line, jobs, lambda request, job: PowerVm(request, job, False), "VM {} is being shut down")
 
 
 @vms.command()

@@ -12,6 +12,7 @@ from rich.text import Text
 
 from daemons.cli import complete
 from daemons.cli.asking import env_option, inner, limit_option, name_option, tell_each, view
+from daemons.cli.commands.settings import set_web
 from daemons.cli.connection import ControllerConnection, bus_options, change_options
 from daemons.cli.output import CommandGroup, emit, output_option, say_next
 from daemons.cli.render import failures, listing, record, rows_of, shown
@@ -205,3 +206,6 @@ def remove(line: ControllerConnection, apps: tuple[str, ...]) -> None:
       trimtab web remove shop
     """
     tell_each(line, apps, RemoveWeb, "web application {} is removed")
+
+
+web.add_command(set_web)

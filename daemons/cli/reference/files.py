@@ -147,6 +147,17 @@ FILES = {
             examples=("examples/env-batch.toml", "examples/env-web.toml"),
         ),
         ConfigFile(
+            "vms",
+            "vms.toml",
+            place="",
+            model="daemons.manifests.vm_terms:VmFile",
+            page="docs/reference/vms-file.md",
+            manual="trimtab-vms.toml",
+            guide="docs/how-to/existing-vms.md",
+            check="trimtab vms adopt --all --terms FILE --dry-run",
+            examples=("examples/vms.toml",),
+        ),
+        ConfigFile(
             "load",
             "load.toml",
             place="",

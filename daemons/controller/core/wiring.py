@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -33,10 +34,12 @@ from daemons.controller.reconcile.reconciler import Reconciler
 from daemons.controller.requests.audit import Audit
 from daemons.controller.requests.authorization import named
 from daemons.controller.requests.dispatch import Requests
+from daemons.controller.requests.job_changes import JobChanges
 from daemons.controller.requests.jobs import JobRequests
 from daemons.controller.requests.plans import PlanRequests
 from daemons.controller.requests.queries import QueryHandler
 from daemons.controller.requests.quota import QuotaFeature
+from daemons.controller.requests.vm_power import VmPower
 from daemons.controller.requests.vms import VmRequests
 from daemons.controller.state.cluster import Cluster
 from daemons.controller.state.jobs import JobEntry
@@ -46,6 +49,7 @@ from daemons.controller.views.context import ViewContext
 from daemons.controller.web.autoscaling import units_wanted
 from daemons.controller.web.feature import WebFeature
 from daemons.controller.web.node_value import WebLoss
+from daemons.controller.web.snapshot import constraints_about
 from daemons.controller.windows.feature import WindowsFeature
 from daemons.values.settings import ControllerSettings
 from daemons.values.view_format import Row
@@ -127,6 +131,8 @@ def wire(name: str, settings: ControllerSettings, plug_ins: Sequence[MakeFeature
     handlers = {
         **JobRequests(cluster, unit_of_work, deciding, features, vms).handlers,
         **vms.handlers,
+        **VmPower(cluster, unit_of_work, reconciler.adopted).handlers,
+        **JobChanges(cluster, unit_of_work).handlers,
         **PlanRequests(cluster, unit_of_work, deciding).handlers,
         **features.handlers("requests"),
     }
@@ -144,7 +150,7 @@ def wire(name: str, settings: ControllerSettings, plug_ins: Sequence[MakeFeature
         in_hand=commit.counts,
         dry_running=lambda: queries.dry_running,
     )
-    queries = QueryHandler(context, audit, vms)
+    queries = QueryHandler(context, audit, vms, functools.partial(constraints_about, cluster))
     heartbeats = Heartbeats(cluster, unit_of_work, measure, settings)
     return Parts(spine, leadership, screening, heartbeats, requests, queries, commit)
 

@@ -15,6 +15,7 @@ from daemons.controller.state.jobs import JobEntry
 from daemons.controller.state.migration_fit import misfit
 from daemons.controller.state.tenancy import Units, admits
 from daemons.controller.state.unit_of_work import UnitOfWork
+from daemons.controller.state.vm_terms import is_kept, note_move
 from daemons.planning import order
 from daemons.planning.diff import diff
 from daemons.planning.observed import Headroom, PlannedAction
@@ -54,7 +55,7 @@ class DesiredState:
                 dropped.append(why_left_alone(entry, now_s))
                 continue
             ends = change.kind in (ChangeKind.SUSPEND, ChangeKind.STOP)
-            if entry is not None and entry.adopted and ends and change.reason.code is not ReasonCode.OPERATOR:
+            if entry is not None and is_kept(entry) and ends and change.reason.code is not ReasonCode.OPERATOR:
                 dropped.append(Refusal(change.workload, Reason(ReasonCode.ADOPTED)))
                 continue
             unfit = "" if entry is None or stale else misfit(self.cluster, entry, change)
@@ -125,6 +126,8 @@ class DesiredState:
                 transitions.reallot(self.cluster, entry, change.allotments)
         if change.kind is not ChangeKind.RESIZE:
             entry.changed_s = now_s
+        if change.kind is ChangeKind.MIGRATE and change.reason.code is not ReasonCode.OPERATOR:
+            note_move(entry, now_s)
         self._ranks += 1
         entry.wanted_rank = self._ranks
         self.unit_of_work.change(entry)

@@ -14,11 +14,13 @@ from daemons.controller.decide.decision_log import DecisionLog
 from daemons.controller.decide.node_pool import NodePool, ServiceChange
 from daemons.controller.state.cluster import Cluster
 from daemons.controller.state.unit_of_work import UnitOfWork
+from daemons.controller.state.vm_terms import automation_of
 from daemons.values.records.cluster import Approval, DecisionRecord, Provisioned
 from daemons.values.settings import Automation, ControllerSettings
 from shared.policy_api.decision import Change, Reason, ReasonCode, Refusal
 
 REJECTED_CYCLES = 4
+ANY = -1  # a revision: whichever
 ADDED, REMOVED = "added", "removed"  # what was rejected of a node
 Refused = tuple[str, str]
 DONE: Refused = ("", "")
@@ -63,17 +65,23 @@ class Approvals:
         """Resume after a new leader has read the decisions: a pending decision stays pending, a rejected one stays
         rejected."""
         last = next((record for record in self.history if record.asks), None)
-        if last is not None and last.is_open and self.settings.automation is Automation.CONFIRM:
+        if last is not None and last.is_open and self._waits(last):
             self.pending = last
         for record in self.history:
             if record.rejected is not None and now_s < record.rejected.at_s + self._rejected_s():
                 self._note(record, record.rejected.at_s, None)
 
+    def _waits(self, record: DecisionRecord) -> bool:
+        """Return whether anything of a decision waits for approval at the levels that hold now."""
+        level = self.settings.automation
+        own = (automation_of(self.cluster.job(one.workload), level) for one in record.held)
+        return level is Automation.CONFIRM or Automation.CONFIRM in own
+
     # --- waiting ----------------------------------------------------------------------------------------------------
 
-    def needs_approval(self, held: Sequence[Change], provisioned: Provisioned | None) -> bool:
-        """Return whether a decision with these changes needs approval."""
-        return self.settings.automation is Automation.CONFIRM and bool(held or change_of(provisioned))
+    def needs_approval(self, provisioned: Provisioned | None) -> bool:
+        """Return whether a decision with these changes of nodes needs approval."""
+        return self.settings.automation is Automation.CONFIRM and bool(change_of(provisioned))
 
     def standing(self, held: Sequence[Change], provisioned: Provisioned | None) -> tuple[Approval, ...]:
         """Return the approvals already given to exactly these changes."""
@@ -160,6 +168,12 @@ class Approvals:
         gone = {*service.added, *service.removed} - {*added, *removed}
         return ServiceChange(added, removed, (*service.dropped, *sorted(gone)))
 
+    def give_up(self, changes: Sequence[Change], at_s: float) -> None:
+        """Note that these changes are not to be proposed again for a while, whatever becomes of their workloads."""
+        until_s, serving = at_s + self._rejected_s(), self._serving()
+        for change in changes:
+            self._rejected[change.workload, change.kind.value] = _Rejected(until_s, ANY, serving)
+
     def _note(self, record: DecisionRecord, at_s: float, serving: frozenset[str] | None) -> None:
         until_s = at_s + self._rejected_s()
         service = change_of(record.provisioning)
@@ -176,7 +190,7 @@ class Approvals:
             return 0.0
         if found.serving is None:
             found.serving = self._serving()
-        if now_s >= found.until_s or found.revision != revision or found.serving != self._serving():
+        if now_s >= found.until_s or found.revision not in (ANY, revision) or found.serving != self._serving():
             del self._rejected[name, what]
             return 0.0
         return found.until_s - now_s

@@ -27,6 +27,7 @@ from daemons.controller.state.jobs import JobEntry
 from daemons.controller.state.tenancy import is_leaving, tenant_pool
 from daemons.controller.state.unit_of_work import UnitOfWork
 from daemons.controller.state.usage import unmanaged_mhz
+from daemons.controller.state.vm_terms import automation_of
 from daemons.controller.state.web_app import utility_of
 from daemons.decision.gains import columns_of, gains_of, with_measured
 from daemons.decision.pipeline import DecideOutcome, DecideRequest, acts_on_events
@@ -40,6 +41,8 @@ from shared.policy_api.decision import (
     ChangeKind,
     PlacementDecision,
     ProvisioningDecision,
+    Reason,
+    ReasonCode,
     Refusal,
 )
 from shared.values.jobs import JobPhase
@@ -360,14 +363,26 @@ class DecisionCycle:
             return []  # nothing new between cycles is not worth a record
         free: list[Change] = []
         held: list[Change] = []
+        levels = {
+            change.workload: automation_of(self.cluster.job(change.workload), self.settings.automation)
+            for change in decision.changes
+        }
         for change in decision.changes:
             starts = self._starts(change) and not self.settings.hold_starts
-            (free if starts or self.settings.automation is Automation.AUTO else held).append(change)
+            (free if starts or levels[change.workload] is Automation.AUTO else held).append(change)
         free, dependent = self._independent(free) if held else (free, [])
         held += dependent
-        rejected = self.approving.rejected(held, now_s)
+        rejected = self.approving.rejected([*free, *held], now_s)
+        waits = any(levels[one.workload] is Automation.CONFIRM for one in held)
+        if waits:  # what is only advised is not approved with the others
+            rejected += [
+                Refusal(one.workload, Reason(ReasonCode.AUTOMATION))
+                for one in held
+                if levels[one.workload] is Automation.ADVISE
+            ]
         if rejected:
             names = {one.workload for one in rejected}
+            free = [one for one in free if one.workload not in names]
             held = [one for one in held if one.workload not in names]
         if not self._open_cycle:
             held = self._not_waiting(held)
@@ -391,7 +406,7 @@ class DecisionCycle:
             level=_finite(decision.outlook.level) if self._open_cycle and decision.outlook is not None else None,
             provisioning=provisioned,
             slowed=tuple(decision.slowed),
-            asks=self.approving.needs_approval(held, provisioned),
+            asks=(waits and bool(held)) or self.approving.needs_approval(provisioned),
             approvals=self.approving.standing(held, provisioned),
         )
         self.history.add(record)
@@ -455,7 +470,7 @@ class DecisionCycle:
     def _not_waiting(self, held: list[Change]) -> list[Change]:
         """Return the changes that the last decision with held changes does not hold already. That decision must not be
         replaced by one that contains less."""
-        if self.settings.automation is Automation.CONFIRM:
+        if self.settings.automation is Automation.CONFIRM or self.approving.pending is not None:
             last = self.approving.pending
         else:
             last = next((record for record in self.history if record.held), None)

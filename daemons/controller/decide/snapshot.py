@@ -33,6 +33,7 @@ from daemons.controller.state.migration_fit import migration_columns
 from daemons.controller.state.nodes import NodeEntry
 from daemons.controller.state.queries import is_busy, is_unknown
 from daemons.controller.state.usage import fair_needs, needed_mhz, unmanaged_mhz
+from daemons.controller.state.vm_terms import is_kept, is_off_limits, is_out_of_budget
 from daemons.models.stages import stage_work_left
 from daemons.values.settings import ControllerSettings
 from shared.policy_api.snapshot import (
@@ -94,10 +95,14 @@ class SnapshotBuilder:
             reporting_frac=len(up) / len(in_service) if in_service else 1.0,
             oldest_report_s=max((now_s - node.seen_s for node in up), default=0.0),
             vm_overhead_mib=self.cluster.vm_overhead_mib,
-            constraints=(*columns.pop("constraints", ()), *(keeps_of(self.cluster, jobs) if bound else ())),
+            constraints=(
+                *columns.pop("constraints", ()),
+                *(keeps_of(self.cluster, jobs) if bound else ()),
+                *self._out_of_budget(jobs, now_s),
+            ),
             costs=columns.pop("costs", self.settings.operation_costs),
             at_cycle=at_cycle,
-            migration=migration_columns(self.cluster, nodes, jobs, now_s),
+            migration=migration_columns(nodes, jobs, now_s),
             **columns,
         )
 
@@ -186,7 +191,7 @@ class SnapshotBuilder:
             done_mcycles=floats([entry.done_mcycles for entry in jobs]),
             max_mhz=floats([job.max_mhz for job in specs]),
             min_mhz=floats(self._least_mhz(jobs)),
-            memory_mib=floats([0.0 if self._has_memory(entry, frozen) else entry.job.memory_mib for entry in jobs]),
+            memory_mib=floats([self._takes_mib(entry, frozen) for entry in jobs]),
             vcpus=ints([job.vcpus for job in specs]),
             instances=ints([job.instances for job in specs]),
             importance=floats([job.importance for job in specs]),
@@ -202,7 +207,7 @@ class SnapshotBuilder:
             first_stage=stages.cumsum() - stages,
             stages=stages,
             queued=np.array([name in part.queued for name in names], dtype=np.bool_),
-            stays=np.array([bool(entry.adopted) for entry in jobs], dtype=np.bool_),
+            stays=np.array([is_kept(entry) for entry in jobs], dtype=np.bool_),
         )
 
     def _least_mhz(self, jobs: list[JobEntry]) -> list[float]:
@@ -225,6 +230,25 @@ class SnapshotBuilder:
             least |= fair_needs(needs, inventory.cpu_mhz - unmanaged_mhz(node) - others_mhz)
         return [least[entry.job.name] for entry in jobs]
 
+    def _out_of_budget(self, jobs: Sequence[JobEntry], now_s: float) -> list[Constraint]:
+        """Return what keeps VMs where they are that decisions have moved as often as their terms allow. An operator's
+        drain counts for more."""
+        drained = {name for name, node in self.cluster.nodes.items() if node.held}
+        spent = [entry for entry in jobs if entry.adopted and is_out_of_budget(entry, now_s)]
+        return [
+            Constraint(ConstraintKind.KEEP, (entry.job.name,))
+            for entry in spent
+            if not any(allotment.node in drained for allotment in entry.allotments)
+        ]
+
+    def _takes_mib(self, entry: JobEntry, frozen: Mapping[str, tuple[str, ...]]) -> float:
+        """Return the most ordinary memory that an instance takes of a node, without overhead and hugepages, in MiB."""
+        if self._has_memory(entry, frozen):
+            return 0.0
+        if not any(one.pages.total_mib for one in entry.instances):
+            return entry.job.memory_mib
+        return max(one.memory_mib for one in entry.instances) - self.cluster.vm_overhead_mib
+
     def _has_memory(self, entry: JobEntry, frozen: Mapping[str, tuple[str, ...]]) -> bool:
         """Return whether its memory counts as held by its nodes under any decision, and cannot be reclaimed."""
         return bool(frozen) and (bool(frozen.get(entry.job.name)) or keeps_memory(self.cluster, entry))
@@ -232,7 +256,7 @@ class SnapshotBuilder:
     def is_fixed(self, entry: JobEntry, now_s: float) -> bool:
         """Return whether a decision now could only do harm: an operation is in progress, unknown or just failed, an
         operator holds the job, or it was changed externally."""
-        if entry.held or entry.left_alone(now_s):
+        if entry.held or entry.left_alone(now_s) or is_off_limits(entry):
             return True
         if entry.phase is JobPhase.WAITING:
             return not entry.clear or any(is_unknown(self.cluster, one) for one in entry.instances)
@@ -257,6 +281,7 @@ class SnapshotBuilder:
             if entry.phase is not running
             or not entry.released
             or entry.held
+            or is_off_limits(entry)
             or entry.reconciliation_paused is not None
             or now_s < entry.not_before_s
         }

@@ -1,57 +1,107 @@
-"""The lifecycle of adopted VMs: their owners start and stop them, and the controller follows.
+"""The lifecycle of adopted VMs: they run or are off as their operators and owners want.
 
-An adopted VM whose guest shuts down, crashes or loses its host is shut off. Its definition stays where it is, and it is
-not wanted anywhere. It counts again once it is seen running. Only an operator can release it.
+An adopted VM whose guest shuts down, crashes or loses its host is shut off. Its definition stays where it is. What its
+terms say decides whether it is started again there. One that its owner starts, stops or shuts down by hand is followed:
+that is what is wanted from then on. Only an operator can release it.
 """
 
 from __future__ import annotations
+
+import math
+from dataclasses import replace
 
 from daemons.controller.state import transitions
 from daemons.controller.state.cluster import Cluster
 from daemons.controller.state.jobs import Instance, JobEntry
 from daemons.controller.state.nodes import NodeEntry
-from daemons.controller.state.queries import is_stale
+from daemons.controller.state.queries import is_busy, is_stale
 from daemons.controller.state.unit_of_work import UnitOfWork
+from daemons.controller.state.vm_terms import restarts, runs, terms_of
+from daemons.values.settings import ControllerSettings
+from shared.values.actions import GuestChange
 from shared.values.jobs import Allotment
 from shared.values.nodes import NodeCondition
-from shared.values.vms import LIVE_STATES, VmState
+from shared.values.vm_terms import OnShutdown
+from shared.values.vms import LIVE_STATES, OFF_STATES, VmState, VmStatus
+
+OWNERS = frozenset({GuestChange.ENDED, GuestChange.STOPPED})  # the guest's or its owner's own will
 
 
 class AdoptedVms:
     """Moves jobs of adopted VMs into and out of the phase `shut-off`."""
 
-    def __init__(self, cluster: Cluster, unit_of_work: UnitOfWork) -> None:
-        self.cluster, self.unit_of_work = cluster, unit_of_work
+    def __init__(self, cluster: Cluster, unit_of_work: UnitOfWork, settings: ControllerSettings) -> None:
+        self.cluster, self.unit_of_work, self.settings = cluster, unit_of_work, settings
 
     def lost(self, entry: JobEntry, now_s: float) -> None:
-        """Note that a VM no longer runs; one whose adoption had not completed is released."""
-        taken = transitions.shut_off(self.cluster, entry, now_s)
+        """Note that a VM no longer runs, and whether it is wanted to run still; one whose adoption had not completed is
+        released."""
+        (instance,) = entry.instances
+        had_run, ran_s = entry.released, now_s - entry.wanted_s
         self.unit_of_work.change(entry)
         self.unit_of_work.place = True
-        if taken:
-            self.unit_of_work.emit(now_s, "adopted-vm-off", entry.job.name, f"{entry.adopted}: {self._why(entry)}")
-        else:
+        if not transitions.shut_off(self.cluster, entry, now_s):
             self.unit_of_work.emit(now_s, "adoption-failed", entry.job.name, f"{entry.adopted} was not taken over")
+            return
+        terms = terms_of(entry)
+        soon = ran_s < self.settings.retry_max_s
+        entry.crashes = entry.crashes + 1 if soon else 1
+        entry.not_before_s = now_s + self._back_off_s(entry.crashes - 1)  # the first time it is started again at once
+        if had_run:
+            entry.lost_with_host = instance.exit is None
+            by_guest = instance.exit is GuestChange.ENDED and terms.on_shutdown is OnShutdown.RESTART
+            if instance.exit in OWNERS and not by_guest:
+                entry.terms = replace(terms, running=False)
+        self.unit_of_work.emit(now_s, "adopted-vm-off", entry.job.name, f"{entry.adopted}: {self._why(entry)}")
 
-    def follow(self, entry: JobEntry, now_s: float) -> None:
-        """Take in a VM that runs again, or whose saved image is there again."""
+    def _back_off_s(self, failures: int) -> float:
+        wait_s = self.settings.retry_s * 2.0 ** min(failures - 1, 30) if failures else 0.0
+        return min(self.settings.retry_max_s, wait_s)
+
+    def follow(self, entry: JobEntry, now_s: float) -> float:
+        """Take in a VM that runs again, or whose saved image is there again; start one that is wanted to run. Return
+        when to look again (inf: when something changes)."""
         (instance,) = entry.instances
+        if is_busy(self.cluster, instance):
+            return math.inf
+        entry.taken = entry.taken or bool(instance.copies)
+        off: tuple[NodeEntry, VmStatus] | None = None
         for name in sorted(instance.copies):
             node = self.cluster.nodes[name]
             status = node.vms[instance.vm]
             if status.attempt != entry.attempt or node.condition is not NodeCondition.UP:
                 continue
             if status.state in LIVE_STATES and not status.busy:
-                self._runs(entry, instance, node, status.cpu_mhz, now_s)
-                return
+                if not entry.released:
+                    self._runs(entry, instance, node, status.cpu_mhz, now_s)
+                return math.inf
             if status.state is VmState.SUSPENDED and not is_stale(instance, status):
                 transitions.found_saved(entry)
                 self.unit_of_work.change(entry)
-                return
+                return math.inf
+            if status.state in OFF_STATES:
+                off = node, status
+        if entry.released and off is not None:
+            transitions.is_off(entry)
+            self.unit_of_work.change(entry)
+        if off is None or not restarts(entry):
+            return math.inf
+        if now_s < entry.not_before_s:
+            return entry.not_before_s
+        self.start(entry, *off, now_s)
+        return math.inf
+
+    def start(self, entry: JobEntry, node: NodeEntry, status: VmStatus, now_s: float) -> None:
+        """Want a VM that is shut off to run where its definition is, with the CPU that it had last."""
+        most_mhz = entry.job.max_mhz if node.inventory is None else entry.job.speed_on_mhz(node.inventory)
+        allotment = Allotment(node.name, min(status.cpu_mhz or most_mhz, most_mhz))
+        transitions.start_adopted(self.cluster, entry, allotment, now_s)
+        self.unit_of_work.change(entry)
 
     def _runs(self, entry: JobEntry, instance: Instance, node: NodeEntry, cpu_mhz: float, now_s: float) -> None:
         most_mhz = entry.job.max_mhz if node.inventory is None else entry.job.speed_on_mhz(node.inventory)
         instance.places, instance.home, instance.beat, instance.weighed = {node.name}, node.name, None, None
+        runs(entry)
         allotment = Allotment(node.name, min(cpu_mhz or most_mhz, most_mhz))
         transitions.run_again(self.cluster, entry, allotment, now_s)
         self.unit_of_work.change(entry)

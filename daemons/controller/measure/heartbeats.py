@@ -1,5 +1,6 @@
 """Unreachable nodes: sends hello to nodes that have not confirmed this term, and requests proof that unreachable ones
-are off."""
+are off. A node whose agent reports that its hypervisor does not answer, or does not know this leader yet, is
+unreachable, but its host is alive: it is not fenced meanwhile."""
 
 from __future__ import annotations
 
@@ -7,6 +8,7 @@ import math
 
 from daemons.controller.measure.reports import Measure
 from daemons.controller.state.cluster import Cluster
+from daemons.controller.state.fencing import heard_s, needs_no_fence
 from daemons.controller.state.nodes import NodeEntry
 from daemons.controller.state.unit_of_work import UnitOfWork
 from daemons.values.settings import ControllerSettings
@@ -44,8 +46,12 @@ class Heartbeats:
         after_s = self.settings.fence_after_s
         if not self.unit_of_work.acting or after_s is None or node.silent_s is None or not node.boot_id:
             return math.inf
-        if now_s < node.silent_s + after_s:
-            return node.silent_s + after_s
+        if needs_no_fence(self.cluster, node):
+            node.silent_s = now_s  # undrained, it has the whole wait to report
+            return math.inf
+        silent_s = max(node.silent_s, heard_s(node))
+        if now_s < silent_s + after_s:
+            return silent_s + after_s
         node.fencing = True
         node.silent_s = now_s  # if the proof fails, ask again after the same wait
         self.unit_of_work.emit(now_s, "fencing", node.name)

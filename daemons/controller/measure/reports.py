@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from operator import attrgetter
 
+from msgspec import structs
+
 from daemons.controller.contract.feature_set import FeatureSet
 from daemons.controller.measure.drift import Drift
 from daemons.controller.measure.missing import Missing
@@ -21,8 +23,9 @@ from daemons.values.settings import ControllerSettings
 from shared.protocol.messages import GuestEvent, Report, Result
 from shared.values.actions import COMING, ActionKind, GuestChange, Outcome
 from shared.values.jobs import JobPhase
+from shared.values.migration import ordinary_mib
 from shared.values.nodes import NodeCondition, NodeService
-from shared.values.vms import LIVE_STATES, VmState, VmStatus
+from shared.values.vms import LIVE_STATES, OFF_STATES, VmState, VmStatus
 
 _VM = attrgetter("vm")
 # Looking a member up costs more than all else in a line.
@@ -106,6 +109,8 @@ class Measure:
         node.last = node.before = None
         node.vm_seq.clear()
         node.skews_s.clear()
+        for instance in node.claimed.values():
+            instance.host_restarted = True
         self.unit_of_work.deploy = True
         self.unit_of_work.change_node(node)
 
@@ -141,9 +146,7 @@ class Measure:
         for claimed in node.claimed.values():
             self.unit_of_work.enqueue(claimed.job)
         for vm in node.vms:
-            instance = self.cluster.instances.get(vm)
-            if instance is not None:
-                self.unit_of_work.enqueue(instance.job)
+            self._enqueue(vm)
 
     def _inventory(self, node: NodeEntry, report: Report, now_s: float) -> None:
         if node.in_progress or report.in_progress:
@@ -154,7 +157,9 @@ class Measure:
             vm = status.vm
             if not status.managed:
                 if status.state in LIVE_STATES:
-                    unmanaged_mib += status.memory_mib
+                    unmanaged_mib += ordinary_mib(status.memory_mib, status.migration_needs)
+                if vm in vms and news.get(vm, 0) < report.seq:
+                    self._not_ours(node, status)
                 continue
             if news and news.get(vm, 0) >= report.seq:
                 continue
@@ -166,13 +171,14 @@ class Measure:
                 or before.busy != status.busy
                 or before.cpu_mhz != status.cpu_mhz
                 or before.address != status.address
+                or before.migration_needs != status.migration_needs
             )
             if instance is not None and state is _RUNNING and not differs:
                 vms[vm] = status
                 self.account(instance, node, status, now_s)
                 running += 1
             elif not self._status(node, status, before, differs, now_s) and state in LIVE_STATES:
-                unmanaged_mib += status.memory_mib
+                unmanaged_mib += ordinary_mib(status.memory_mib, status.migration_needs)
         node.unmanaged_mib = unmanaged_mib
         if running != len(claimed) or (*vms.values(),) != report.vms:  # each once, in the order in which they came
             listed = set(map(_VM, report.vms))
@@ -186,6 +192,17 @@ class Measure:
             self._heard(node)
         if self.cluster.missing:
             self.missing.reported(node, report)
+
+    def _not_ours(self, node: NodeEntry, status: VmStatus) -> None:
+        """Handle a VM that was managed and is not: a report may overtake the answer to a release. One that is off is no
+        copy of ours; one that is live may still be, and is asked for again once no operation holds it."""
+        if status.state not in LIVE_STATES:
+            self._drop_copy(node, status.vm)
+            return
+        before = node.vms[status.vm]
+        if before.busy != status.busy:
+            node.vms[status.vm] = structs.replace(before, busy=status.busy)
+            self._enqueue(status.vm)
 
     def _absent(self, node: NodeEntry, report: Report, listed: set[str], now_s: float) -> None:
         """Handle VMs that a report omits or lists only as an image."""
@@ -210,9 +227,8 @@ class Measure:
             doing.vm: doing for doing in report.in_progress if node.vm_seq.get(doing.vm, 0) < report.seq
         }
         for vm in before:
-            instance = self.cluster.instances.get(vm)
-            if vm not in node.in_progress and instance is not None:
-                self.unit_of_work.enqueue(instance.job)
+            if vm not in node.in_progress:
+                self._enqueue(vm)
 
     def _status(self, node: NodeEntry, status: VmStatus, before: VmStatus | None, differs: bool, now_s: float) -> bool:
         """Apply a report's word on one VM, of which it said `before` last; false when its job is not known (then it is
@@ -234,6 +250,11 @@ class Measure:
         instance = self.cluster.instances.get(vm)
         if instance is not None:
             instance.copies.discard(node.name)
+            self.unit_of_work.enqueue(instance.job)
+
+    def _enqueue(self, vm: str) -> None:
+        instance = self.cluster.instances.get(vm)
+        if instance is not None:
             self.unit_of_work.enqueue(instance.job)
 
     def _not_live(
@@ -304,7 +325,8 @@ class Measure:
         if not self._news(node, result.vm, result.seq):
             return instance
         if result.kind is ActionKind.RELEASE and result.outcome is Outcome.OK and node.name in about.may_run_on:
-            node.unmanaged_mib += about.job.job.memory_mib  # it runs on; the next report counts it too
+            mib = ordinary_mib(about.job.job.memory_mib, about.needs)
+            node.unmanaged_mib += mib  # it runs on; the next report counts it too
         if result.final is not None:
             self.account(about, node, result.final, now_s)
         if result.kind is ActionKind.MIGRATE and result.outcome is Outcome.OK:
@@ -329,7 +351,7 @@ class Measure:
             return
         self.cluster.note_copy(node, status)
         self.account(instance, node, status, now_s)
-        if status.state is VmState.SUSPENDED:
+        if status.state is VmState.SUSPENDED or (status.adopted and status.state in OFF_STATES):
             self.cluster.release(instance, node.name)
         self.unit_of_work.change(instance.job)
 
@@ -360,6 +382,9 @@ class Measure:
             return
         if event.change is GuestChange.VANISHED:
             instance.failed = Failure("guest", node.name, now_s, "crashed", event.detail[:FAILURE_MAX])
+        if news and status.adopted:
+            with_host = event.change is GuestChange.VANISHED and instance.host_restarted
+            instance.exit = None if with_host else event.change
         if event.change is GuestChange.ENDED and not status.adopted:
             self._ended(instance, status.attempt)
         elif status.state is VmState.CRASHED and event.change is not GuestChange.STOPPED:
@@ -439,14 +464,14 @@ class Measure:
         self.unit_of_work.deploy = True
         self._touch_all(node)
 
-    def proven_off(self, node: NodeEntry, now_s: float) -> None:
+    def proven_off(self, node: NodeEntry, now_s: float, detail: str = "") -> None:
         """Record that the node is off: its VMs have stopped, its images are unreachable, and its open actions will not
-        be done."""
+        be done. `detail`: how it was proven."""
         node.condition, node.off_boot_id, node.echoed = NodeCondition.OFF, node.boot_id, False
         node.fencing, node.off_s = False, now_s
         node.in_progress.clear()
         self.unit_of_work.deploy = True
-        self.unit_of_work.emit(now_s, "node-off", node.name)
+        self.unit_of_work.emit(now_s, "node-off", node.name, detail)
         self._touch_all(node)
         for instance in [*node.flights.values(), *node.claimed.values()]:
             flight = instance.in_flight
@@ -493,4 +518,5 @@ def _as_arrived(before: VmStatus) -> VmStatus:
         vcpus=before.vcpus,
         cpu_mhz=before.cpu_mhz,
         address=before.address,
+        migration_needs=before.migration_needs,
     )

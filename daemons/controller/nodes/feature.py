@@ -51,7 +51,7 @@ class NodesFeature(Feature):
             return
         node.fencing = False
         if event.ok and node.condition is not NodeCondition.UP:
-            self._measure.proven_off(node, now_s)
+            self._measure.proven_off(node, now_s, event.detail)
         elif not event.ok:
             self._unit_of_work.emit(now_s, "fence-failed", node.name, event.detail)
 

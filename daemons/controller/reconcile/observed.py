@@ -35,7 +35,7 @@ def _observed(
         instances.append(
             ObservedInstance(
                 instance.vm,
-                allotment.node if allotment else "",
+                allotment.node if allotment else instance.home if phase is JobPhase.SHUT_OFF else "",
                 allotment.cpu_mhz if allotment else 0.0,
                 memory_mib=instance.memory_mib,
                 copies=_copies(cluster, instance),
@@ -45,9 +45,11 @@ def _observed(
                 ended=instance.ended,
                 adopted=bool(entry.adopted),
                 definition=entry.definition_digest,
+                defined=bool(entry.adopted) and entry.taken,
             )
         )
-    return ObservedWorkload(entry.job.name, phase, attempt, tuple(instances))
+    ends = phase is JobPhase.SHUT_OFF and entry.released
+    return ObservedWorkload(entry.job.name, phase, attempt, tuple(instances), ends)
 
 
 def _copies(cluster: Cluster, instance: Instance) -> tuple[VmCopy, ...]:

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from daemons.controller.contract.feature_set import FeatureSet
 from daemons.controller.measure.adopted import AdoptedVms
 from daemons.controller.measure.drift import Drift
+from daemons.controller.reconcile.migrations import Migrations
 from daemons.controller.reconcile.observed import headrooms, observed
 from daemons.controller.state import transitions
 from daemons.controller.state.cluster import Cluster
@@ -20,6 +21,8 @@ from daemons.controller.state.migration_fit import lacking_on
 from daemons.controller.state.queries import is_busy
 from daemons.controller.state.tenancy import admits
 from daemons.controller.state.unit_of_work import UnitOfWork
+from daemons.controller.state.vm_terms import note_pause, runs
+from daemons.models.migration_backoff import FIRST_S
 from daemons.planning import order
 from daemons.planning.diff import diff
 from daemons.planning.observed import Ceilings, Diff, Headroom, PlannedAction
@@ -48,8 +51,9 @@ class Reconciler:
         self.blocked: dict[str, JobEntry] = {}
         self.due_s: dict[str, float] = {}
         self.drift = Drift(cluster, unit_of_work, settings)
-        self.adopted = AdoptedVms(cluster, unit_of_work)
+        self.adopted = AdoptedVms(cluster, unit_of_work, settings)
         self._issued = 0
+        self.migrations = Migrations(cluster, settings)
         self._ceilings = ceilings_of(settings.limits)
 
     def run(self, now_s: float) -> None:
@@ -94,7 +98,9 @@ class Reconciler:
             return ()
         self.drift.look(entry, now_s)
         if entry.phase is JobPhase.SHUT_OFF:
-            self.adopted.follow(entry, now_s)
+            again_s = self.adopted.follow(entry, now_s)
+            if again_s < math.inf:
+                self.due_s[entry.job.name] = again_s
         difference = diff(observed(self.cluster, entry))
         if entry.phase is JobPhase.RUNNING and difference.together and not entry.released:
             self._release(entry, now_s)
@@ -124,12 +130,27 @@ class Reconciler:
             lack = need.kind is ActionKind.MIGRATE and lacking_on(
                 self.cluster, self.cluster.instances[need.vm], need.to_node
             )
+            if need.kind is ActionKind.MIGRATE and not lack and self._will_not_converge(need, entry, now_s):
+                return diff(observed(self.cluster, entry))
             if lack:
                 why = f"{need.to_node} lacks {', '.join(lack)}"
                 self.unit_of_work.emit(now_s, "migration-unfit", entry.job.name, f"{need.vm}: {why}")
                 self._stay(entry, self.cluster.instances[need.vm], need.node)
                 return diff(observed(self.cluster, entry))
         return difference
+
+    def _will_not_converge(self, need: PlannedAction, entry: JobEntry, now_s: float) -> bool:
+        """Return whether a migration that a decision wants would not end; the VM then stays for a while. An operator
+        who insists is followed."""
+        instance = self.cluster.instances[need.vm]
+        why = "" if instance.insisted else self.migrations.refusal(instance, need.node, need.to_node, now_s)
+        if not why:
+            return False
+        detail = f"{need.vm} to {need.to_node}: {why}"
+        self.unit_of_work.emit(now_s, "migration-will-not-converge", entry.job.name, detail)
+        instance.retry_at_s = max(instance.retry_at_s, self.migrations.until_s(instance), now_s + FIRST_S)
+        self._stay(entry, instance, need.node)
+        return True
 
     def _is_others(self, need: PlannedAction, entry: JobEntry) -> bool:
         """Return whether an action would undo an external change while reconciliation is paused."""
@@ -172,6 +193,9 @@ class Reconciler:
     def _release(self, entry: JobEntry, now_s: float) -> None:
         """Release the instances: all are live and run together from here on (a gang's last step is to unpause them)."""
         what = "job-resumed" if entry.resuming else "web-instance-started" if entry.job.app else "job-started"
+        if entry.adopted:
+            what = "adopted-vm-on" if entry.taken and not entry.resuming else what
+            runs(entry)
         entry.released, entry.resuming, entry.begun_s = True, False, None
         if not entry.job.app:
             entry.failures = 0  # an instance of a web application must first have run for a while
@@ -279,8 +303,10 @@ class Reconciler:
             self.cluster.set_cpu(instance, need.set_mhz)
         self.drift.ordered(instance, need.kind, need.node, need.to_node)
         self._issued += 1
+        id = f"{self.unit_of_work.term}-{self._issued}"
+        moves = need.kind is ActionKind.MIGRATE
         action = Action(
-            f"{self.unit_of_work.term}-{self._issued}",
+            id,
             need.kind,
             need.node,
             vm=need.vm,
@@ -296,6 +322,7 @@ class Reconciler:
             cap_mhz=None,
             paused=need.paused,
             disks=instance.disks if need.kind in DISKS_COUNT else 0,
+            migration=self.migrations.terms(instance, need.node, need.to_node, id) if moves else None,
         )
         flight = InFlight(action.id, action.kind, action.node, action.to_node, action.boot_id, action.expires_at_s)
         self.cluster.begin(instance, flight)
@@ -347,8 +374,15 @@ class Reconciler:
         self.drift.answered(instance, result.kind, result.node, result.outcome, result.status)
         if result.status is not None and result.status.state in LIVE_STATES:
             self.cluster.set_cpu(instance, result.status.cpu_mhz)
+        how = ""
+        if result.kind is ActionKind.MIGRATE:
+            how = self.migrations.answered(instance, result, now_s)
+            instance.insisted = False
+        if result.migrated is not None:
+            note_pause(entry, result.migrated.downtime_s, now_s)
         if result.outcome is Outcome.OK:
             if result.kind is ActionKind.ADOPT and result.status is not None:
+                entry.taken = True
                 entry.definition, entry.definition_digest = result.definition, result.status.definition
                 self.unit_of_work.change(entry)
             instance.failures = 0
@@ -356,7 +390,8 @@ class Reconciler:
             if instance.failed is not None and instance.failed.kind == result.kind.value:
                 instance.failed = None  # the same has gone well since
             if result.kind is ActionKind.MIGRATE:
-                self.unit_of_work.emit(now_s, "vm-migrated", instance.vm, f"{result.action} from {result.node}")
+                how = f": {how}" if how else ""
+                self.unit_of_work.emit(now_s, "vm-migrated", instance.vm, f"{result.action} from {result.node}{how}")
             if result.kind is ActionKind.SUSPEND:
                 self.unit_of_work.place = True  # it may be resumed from now on
             return
@@ -371,7 +406,7 @@ class Reconciler:
         )
         instance.failures += 1
         back_off_s = self._back_off_s(instance.failures)
-        instance.retry_at_s = now_s + back_off_s
+        instance.retry_at_s = max(now_s + back_off_s, self.migrations.until_s(instance))
         if result.kind is ActionKind.MIGRATE and result.outcome in FOR_THE_TARGET:
             targets = instance.places - {result.node}
             instance.shunned |= dict.fromkeys(targets, now_s + SHUNNED_BACK_OFFS * back_off_s)

@@ -31,6 +31,8 @@ from shared.protocol.operator_messages import (
     Request,
     ReserveEnvironment,
     ResizeEnvironment,
+    SetJob,
+    SetWeb,
     SubmitJob,
     SubmitWeb,
 )
@@ -55,7 +57,9 @@ REQUESTS: dict[Role, tuple[type[Any], ...]] = {
         SubmitJob,
         CancelJob,
         HoldJob,
+        SetJob,
         SubmitWeb,
+        SetWeb,
         RemoveWeb,
     ),
     Role.USER: (SubmitJob, CancelJob),
@@ -114,13 +118,13 @@ def refusal(asker: Who, request: Request, cluster: Cluster) -> Refused:
     match request:
         case CreateEnvironment() | CheckReservation():
             return _creates(asker, request.agreement.owner)
-        case CancelJob() | HoldJob():
+        case CancelJob() | HoldJob() | SetJob():
             return _of(asker, request.job, cluster)
         case SubmitJob():
             return _submits(asker, request.job, cluster)
         case SubmitWeb():
             return _serves(asker, request.app, cluster)
-        case RemoveWeb():
+        case SetWeb() | RemoveWeb():
             web = cluster.web.get(request.app)
             if web is not None and sees_app(asker, web, cluster):
                 return ALLOWED

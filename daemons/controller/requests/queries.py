@@ -14,11 +14,13 @@ from daemons.controller.requests import authorization
 from daemons.controller.requests.audit import Audit
 from daemons.controller.requests.authorization import Refused
 from daemons.controller.requests.impact import ImpactAssessor
+from daemons.controller.requests.vm_fit import ConstraintsAbout, VmFitQuestions
 from daemons.controller.requests.vms import VmRequests
 from daemons.controller.state.cluster import Cluster
 from daemons.controller.views.context import ViewContext
 from daemons.controller.views.decisions import decision_view
 from daemons.controller.views.jobs import NOT_OVER
+from daemons.controller.views.migration import is_listed
 from daemons.controller.views.registry import VIEWS
 from daemons.decision.gains import gains_of
 from daemons.decision.impact import Assessment
@@ -32,21 +34,25 @@ from shared.protocol import topology
 from shared.protocol.account_messages import Assess, OnBehalf
 from shared.protocol.columns import folded
 from shared.protocol.messages import Reply
-from shared.protocol.operator_messages import BUSY, PAGED_QUERIES, QUERIES, DryRun, Query, Request
+from shared.protocol.operator_messages import BUSY, PAGED_QUERIES, QUERIES, CheckVmFit, DryRun, Query, Request
 from shared.values.jobs import JobPhase
 
 LIMIT_MAX = 10_000
 DRY_RUN_ROWS = 10_000
+Computed = Assess | CheckVmFit  # questions that the worker answers
 
 
 class QueryHandler:
     """Answers at once and writes nothing; one dry run at a time, computed beside the decisions proper."""
 
-    def __init__(self, tables: ViewContext, auditing: Audit, vms: VmRequests) -> None:
+    def __init__(
+        self, tables: ViewContext, auditing: Audit, vms: VmRequests, constraints_about: ConstraintsAbout
+    ) -> None:
         self.tables, self.auditing = tables, auditing
         self.assessor = ImpactAssessor(tables.cluster, tables.deciding, vms)
+        self.vm_fit = VmFitQuestions(tables.cluster, tables.deciding, constraints_about)
         self._views = tables.features.handlers("views")
-        self._dry: tuple[DryRun | Assess, str] | None = None  # what is computed, and where the answer goes
+        self._dry: tuple[DryRun | Computed, str] | None = None  # what is computed, and where the answer goes
 
     @property
     def dry_running(self) -> bool:
@@ -93,14 +99,14 @@ class QueryHandler:
             effects.append(at_once(received.reply_to, reply))
         return effects
 
-    def ask(self, message: Query | DryRun | Assess, received: Received, asker: Who, now_s: float) -> list[Effect]:
+    def ask(self, message: Query | DryRun | Computed, received: Received, asker: Who, now_s: float) -> list[Effect]:
         """Take a question; a dry run's answer comes later."""
         effects = _taken(received)
         if not received.reply_to:
             return effects
         if isinstance(message, Query):
             return [*effects, self._view(received.reply_to, message, asker, now_s)]
-        code, detail = self.assessor.refuse(message) if isinstance(message, Assess) else ("", "")
+        code, detail = self._unanswerable(message)
         if code:
             effects.append(at_once(received.reply_to, Reply(message.request, False, code, detail)))
         elif self._dry is None:
@@ -113,11 +119,18 @@ class QueryHandler:
             effects.append(at_once(received.reply_to, busy))
         return effects
 
-    def _begin(self, message: DryRun | Assess, now_s: float) -> None:
+    def _unanswerable(self, message: DryRun | Computed) -> Refused:
+        if isinstance(message, CheckVmFit):
+            return self.vm_fit.refuse(message)
+        return self.assessor.refuse(message) if isinstance(message, Assess) else ("", "")
+
+    def _begin(self, message: DryRun | Computed, now_s: float) -> None:
         """Have the answer computed."""
         deciding = self.tables.deciding
         if isinstance(message, Assess):
             deciding.assess(self.assessor.task(message, now_s), self._computed)
+        elif isinstance(message, CheckVmFit):
+            deciding.assess(self.vm_fit.task(message, now_s), self._computed)
         else:
             deciding.compute(now_s, self._computed)
 
@@ -158,6 +171,8 @@ class QueryHandler:
             return "unknown-job", unknown("job", subject, cluster.jobs)
         if query.what == "definition" and not (entry and entry.definition):
             return "no-definition", f"no definition of a VM of {subject!r} is known: only those of adopted VMs are kept"
+        if query.what == "vm" and not (subject in cluster.instances or is_listed(cluster, subject)):
+            return "unknown-vm", unknown("VM", subject, cluster.instances)
         node_named = query.what == "node" or (query.what == "vms" and subject)
         if node_named and subject not in cluster.nodes:
             return "unknown-node", unknown("node", subject, cluster.nodes)
@@ -180,6 +195,8 @@ class QueryHandler:
             effect = at_once(reply_to, Reply(request.request, False, "decision-failed", error))
         elif isinstance(request, Assess):
             effect = self._answer(reply_to, request.request, self._assessed(request, outcome), now_s)
+        elif isinstance(request, CheckVmFit):
+            effect = self._answer(reply_to, request.request, self.vm_fit.view(request, outcome), now_s)
         else:
             effect = self._answer(reply_to, request.request, self._decision(outcome, now_s), now_s)
         self.tables.unit_of_work.effects.append(effect)

@@ -1,4 +1,4 @@
-"""What operators ask for of jobs and VMs beyond submitting and cancelling: hold, move, adopt, forget.
+"""What operators ask for of jobs and VMs beyond submitting and cancelling: hold, move, adopt, release.
 
 Each function checks everything first and returns a code and a text; ("", "") when it was done or is so already.
 """
@@ -6,27 +6,32 @@ Each function checks everything first and returns a code and a text; ("", "") wh
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from daemons.controller.contract.feature import DONE, Refused, RequestHandler
 from daemons.controller.decide.cycle import DecisionCycle
 from daemons.controller.measure.reports import Measure
 from daemons.controller.state import transitions
+from daemons.controller.state.adoption import names_twice, refusal, status_on
 from daemons.controller.state.capabilities import homes, is_bound
 from daemons.controller.state.cluster import Cluster
 from daemons.controller.state.jobs import Instance, JobEntry
 from daemons.controller.state.migration_fit import lacking_on
+from daemons.controller.state.node_fit import unknown_nodes
 from daemons.controller.state.nodes import NodeEntry
 from daemons.controller.state.queries import is_busy, is_unknown
 from daemons.controller.state.tenancy import admits
 from daemons.controller.state.transitions import reconcile_vm, rest
 from daemons.controller.state.unit_of_work import UnitOfWork
 from daemons.controller.state.usage import needed_mhz, unmanaged_mhz, used_mhz
+from daemons.models.placement_relations import Layout
+from daemons.models.placement_rules import rules_of, running_places
 from daemons.values.replies import unknown
 from shared.base.errors import InvalidValue
 from shared.policy_api.decision import Change, ChangeKind, Reason, ReasonCode
 from shared.protocol.operator_messages import AdoptVm, ConfirmGone, HoldJob, MoveVm, ReconcileVm, ReleaseVm
-from shared.values.jobs import Allotment, Job, JobPhase, Stage
-from shared.values.vms import LIVE_STATES, VmState, VmStatus
+from shared.values.jobs import Allotment, ConstraintKind, Job, JobPhase, Stage
+from shared.values.vms import LIVE_STATES, VmStatus
 
 ROOM_TOLERANCE = 1e-9  # sums of floats
 BY_OPERATOR = Reason(ReasonCode.OPERATOR)
@@ -161,6 +166,7 @@ class VmRequests:
         if allotment.node == node.name:
             return DONE
         reconcile_vm(entry, now_s)
+        instance.insisted = True
         wanted = list(entry.allotments)
         wanted[index] = Allotment(node.name, allotment.cpu_mhz)
         change = Change(entry.job.name, entry.revision, ChangeKind.MIGRATE, tuple(wanted), BY_OPERATOR)
@@ -185,17 +191,13 @@ class VmRequests:
             return "not-separate", f"another instance of {job.name!r} is on {node.name!r}; they must be separate"
         if job.app and any(_is_on(replica, node) for replica in self.cluster.replicas[job.app].values()):
             return "not-separate", f"another instance of {job.app!r} is on {node.name!r}; they must be separate"
-        if (
-            job.rules.node_affinity and node.name not in job.rules.node_affinity
-        ) or node.name in job.rules.node_anti_affinity:
-            return "constraint", f"{job.name!r} may not run on node {node.name!r}"
-        group = self._group_broken(entry, node)
-        if group:
-            return "constraint", f"{job.name!r} and {group!r} are to be kept together, or apart"
+        rule = self._rule_broken(entry, node)
+        if rule:
+            return "constraint", f"{job.name!r} may not run on node {node.name!r} now: a rule, {rule}, forbids it"
         most_mhz = job.speed_on_mhz(inventory)
         if cpu_mhz > most_mhz * (1.0 + ROOM_TOLERANCE):
             return "no-cpu", f"it has {cpu_mhz:g} MHz, {most_mhz:g} MHz is the most it can have on {node.name!r}"
-        memory_mib = job.memory_mib + self.cluster.vm_overhead_mib
+        memory_mib = max(instance.memory_mib for instance in entry.instances)
         free_mib = min(inventory.usable_mib - node.wanted_mib - node.unmanaged_mib, node.room_mib())
         if memory_mib * (1.0 - ROOM_TOLERANCE) > free_mib:
             return "no-memory", f"it needs {memory_mib:g} MiB, {max(0.0, free_mib):g} MiB are free on {node.name!r}"
@@ -204,24 +206,27 @@ class VmRequests:
             return "no-cpu", f"it has {cpu_mhz:g} MHz, {max(0.0, free_mhz):g} MHz are free on {node.name!r}"
         return DONE
 
-    def _group_broken(self, entry: JobEntry, node: NodeEntry) -> str:
-        """Return a workload whose affinity or anti-affinity an instance on the node would violate ("": none)."""
-        rules = entry.job.rules
-        if not (rules.affinity or rules.anti_affinity):
+    def _rule_broken(self, entry: JobEntry, node: NodeEntry) -> str:
+        """Return the name of the required rule that any instance of the job would break on the node, given where all
+        others are wanted ("": at least one may go there). Disabled migration does not bind an operator."""
+        heard_s = max(each.seen_s for each in self.cluster.nodes.values())
+        seen = self.deciding.builder.build(heard_s, at_cycle=False)
+        constraints = tuple(each for each in seen.constraints if each.kind is not ConstraintKind.KEEP)
+        names = seen.workloads.names
+        if not constraints or entry.job.name not in names or node.name not in seen.nodes.names:
             return ""
-        for other in self.cluster.active.values():
-            near = any(allotment.node == node.name for allotment in other.allotments)
-            far = any(allotment.node != node.name for allotment in other.allotments) and other is not entry
-            if near and rules.anti_affinity and other.job.rules.anti_affinity == rules.anti_affinity:
-                return other.job.name
-            if far and rules.affinity and other.job.rules.affinity == rules.affinity:
-                return other.job.name
-        return ""
+        rules = rules_of(replace(seen, constraints=constraints, migration=None), seen.nodes.schedulable)
+        row, to, places = names.index(entry.job.name), seen.nodes.names.index(node.name), running_places(seen)
+        place = places.get(row, ())
+        after = ((*place[:at], to, *place[at + 1 :]) for at in range(len(place)))
+        layout = Layout(places.get)
+        broken = [rules.broken(row, each, layout) for each in after]
+        return broken[0] if broken and all(broken) else ""
 
     # --- adopt and forget -------------------------------------------------------------------------------------------
 
     def adopt(self, request: AdoptVm, now_s: float) -> Refused:
-        """Make a job of an unmanaged VM, or of a managed one whose job is unknown."""
+        """Take over an unmanaged VM, or a managed one whose job is unknown, running or shut off."""
         known = self.cluster.jobs.get(request.job)
         if known is not None:
             if known.request == request.request:
@@ -232,38 +237,44 @@ class VmRequests:
         node = self.cluster.nodes.get(request.node)
         if node is None:
             return "unknown-node", unknown("node", request.node, self.cluster.nodes)
-        if not node.usable or node.inventory is None or node.last is None:
-            return "node-not-usable", f"node {request.node!r} is {node.condition}; its VMs are not known for certain"
-        if node.environment or not node.in_hand:
-            whose = node.environment or node.given
-            return "node-in-environment", f"node {request.node!r} is environment {whose!r}'s; an adopted VM has none"
-        if request.vm in self.cluster.instances:
-            owner = self.cluster.instances[request.vm].job.job.name
-            return "vm-known", f"{request.vm} is a VM of job {owner!r}"
-        status = node.vms.get(request.vm) or _listed(node, request.vm)
-        if status is None:
-            return "unknown-vm", unknown("VM", request.vm, [s.vm for s in node.last.vms], f" on node {request.node!r}")
-        if status.busy or status.state not in LIVE_STATES or (status.state is VmState.PAUSED and not status.managed):
-            return "vm-not-running", f"{request.vm} is {status.busy or status.state}; only a running VM is adopted"
+        refused = refusal(self.cluster, node, request.vm, names_twice(self.cluster))
+        if refused != DONE:
+            return refused
+        status = status_on(node, request.vm)
+        assert status is not None
         return self._take_over(request, node, status, now_s)
 
     def _take_over(self, request: AdoptVm, node: NodeEntry, status: VmStatus, now_s: float) -> Refused:
-        """Take over a running VM. CPU is compressible: it gets what it used, independent of what is allotted, and the
-        next decision shares the CPU."""
+        """Take over a VM. CPU is compressible: one that runs gets what it used, independent of what is allotted.
+        The next decision shares the CPU."""
         assert node.inventory is not None
         speed_mhz = min(status.vcpus * node.inventory.core_mhz, node.inventory.cpu_mhz)
         used = used_mhz(node, status.vm)
         known_mhz = status.cpu_mhz if used is None or status.managed else needed_mhz(node, status.vm)
         cpu_mhz = min(known_mhz or speed_mhz, speed_mhz)
+        unknown_node = unknown_nodes(self.cluster, request.rules)
+        if unknown_node:
+            return "unknown-node", unknown_node
         try:
             stage = Stage(0.0, status.vcpus * node.inventory.core_mhz, memory_mib=status.memory_mib)
-            job = Job(request.job, (stage,), submit_s=max(0.0, now_s), vcpus=status.vcpus)
+            job = Job(
+                request.job,
+                (stage,),
+                submit_s=max(0.0, now_s),
+                vcpus=status.vcpus,
+                importance=request.importance,
+                rules=request.rules,
+            )
         except InvalidValue as problem:
             return "invalid-value", str(problem)
         entry = JobEntry(job, request.request, self.deciding.next_submission(), accepted_s=now_s, adopted=request.vm)
-        transitions.adopt(entry, now_s)
+        runs = status.state in LIVE_STATES
+        entry.terms = replace(request.terms, running=runs)
+        transitions.adopt(entry, runs, now_s)
         self.cluster.add_job(entry)
-        self.cluster.set_allotments(entry, (Allotment(node.name, cpu_mhz),))
+        entry.instances[0].home = node.name
+        if runs:
+            self.cluster.set_allotments(entry, (Allotment(node.name, cpu_mhz),))
         if status.managed:
             self._attach(entry, node, status)
         self.unit_of_work.change(entry)
@@ -275,7 +286,7 @@ class VmRequests:
         """Attach a VM that already has Trimtab's metadata, with the attempt and generation that it names."""
         (instance,) = entry.instances
         entry.attempt = instance.issued_attempt = status.attempt
-        instance.generation, instance.cpu_mhz = status.generation, status.cpu_mhz
+        instance.generation, instance.cpu_mhz, entry.taken = status.generation, status.cpu_mhz, True
         node.unmanaged_mib = max(0.0, node.unmanaged_mib - status.memory_mib)
         self.cluster.note_copy(node, status)
 
@@ -308,12 +319,6 @@ class VmRequests:
 
 def _is_on(entry: JobEntry, node: NodeEntry) -> bool:
     return any(allotment.node == node.name for allotment in entry.allotments)
-
-
-def _listed(node: NodeEntry, vm: str) -> VmStatus | None:
-    """Return the status of an unmanaged VM in the node's last report."""
-    statuses = node.last.vms if node.last is not None else ()
-    return next((status for status in statuses if status.vm == vm and not status.managed), None)
 
 
 def _doing(entry: JobEntry) -> str:

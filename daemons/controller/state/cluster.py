@@ -18,6 +18,7 @@ from daemons.controller.state.web_app import WebEntry
 from daemons.values.records.cluster import InstanceRecord
 from shared.values.actions import ActionKind
 from shared.values.jobs import INSTANCE_SEPARATOR, INSTANCES_MAX, Allotment, Job, JobPhase, instance_name, workload_of
+from shared.values.migration import ordinary_mib, pages_of
 from shared.values.vms import LIVE_STATES, VmState, VmStatus
 
 
@@ -188,12 +189,18 @@ class Cluster:
         self._want(entry, allotments, +1.0)
 
     def _want(self, entry: JobEntry, allotments: tuple[Allotment, ...], sign: float) -> None:
-        memory_mib = sign * (entry.job.memory_mib + self.vm_overhead_mib)
-        for allotment in allotments:
+        for at, allotment in enumerate(allotments):
             node = self.nodes.get(allotment.node)
-            if node is not None:
-                node.wanted_mib += memory_mib
-                node.wanted_mhz += sign * allotment.cpu_mhz
+            if node is None:
+                continue
+            instance = entry.instances[at] if at < len(entry.instances) else None
+            memory_mib = entry.job.memory_mib + self.vm_overhead_mib if instance is None else instance.memory_mib
+            node.wanted_mib += sign * memory_mib
+            node.wanted_mhz += sign * allotment.cpu_mhz
+            if instance is not None and instance.pages.total_mib and sign > 0.0:
+                node.paged[instance.vm] = instance
+            elif instance is not None and node.paged:
+                node.paged.pop(instance.vm, None)
 
     def first_report(self, name: str) -> list[JobEntry]:
         """Note that a node has reported its VMs, or never will; after the last of them, return the jobs to check
@@ -251,6 +258,21 @@ class Cluster:
             self.nodes[name].committed_mhz += cpu_mhz - instance.cpu_mhz
         instance.cpu_mhz = cpu_mhz
 
+    def note_needs(self, instance: Instance, needs: tuple[str, ...]) -> None:
+        """Note what a VM needs of a node that it is migrated to. Memory in hugepages does not count as ordinary memory
+        wherever the VM is or is wanted."""
+        if needs == instance.needs:
+            return
+        instance.needs, pages, entry = needs, pages_of(needs), instance.job
+        if pages == instance.pages:
+            return
+        self._want(entry, entry.allotments, -1.0)
+        memory_mib = ordinary_mib(entry.job.memory_mib, needs) + self.vm_overhead_mib
+        for name in instance.may_run_on:
+            self.nodes[name].committed_mib += memory_mib - instance.memory_mib
+        instance.memory_mib, instance.pages = memory_mib, pages
+        self._want(entry, entry.allotments, +1.0)
+
     def note_copy(self, node: NodeEntry, status: VmStatus) -> Instance | None:
         """Take over a node's word on one of our VMs; None for a VM whose job is not known."""
         node.vms[status.vm] = status
@@ -265,6 +287,8 @@ class Cluster:
                 self.claim(instance, node.name)
             if status.state is VmState.CRASHED:
                 instance.job.crashed = status.attempt
+            if status.state in LIVE_STATES or not instance.needs:
+                self.note_needs(instance, status.migration_needs)
         return instance
 
     def _instance_of(self, vm: str) -> Instance | None:

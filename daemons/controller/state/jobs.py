@@ -7,8 +7,10 @@ from dataclasses import dataclass, field
 
 from daemons.controller.state.kept import kept_in, record_of
 from daemons.values.records.cluster import DECLARED, InstanceRecord, JobRecord, ReconciliationPause
-from shared.values.actions import ActionKind
+from shared.values.actions import ActionKind, GuestChange
 from shared.values.jobs import Allotment, Job, JobPhase
+from shared.values.migration import NO_PAGES, PageUse
+from shared.values.vm_terms import VmTerms
 from shared.values.vms import VmState
 
 OVER = frozenset({JobPhase.COMPLETED, JobPhase.CANCELLED, JobPhase.FORGOTTEN})
@@ -52,7 +54,11 @@ class Instance:
     state and MHz as seen last, or as the last order left them (None: the next observation is taken as correct). `said`:
     the detail of its last move that was not ordered; `by_other`: it was started externally. `failed`: the last failure
     that this controller knows of. `shunned`: nodes to which a migration has failed, each with the time until which
-    decisions avoid it.
+    decisions avoid it. `exit`: how an adopted VM stopped last (None: with its host, or not known);
+    `host_restarted`: its host has restarted since it was seen live.
+    `insisted`: an operator asked for its migration. `needs`: what it needs of a node that it is
+    migrated to, as reported last; `pages`: the hugepages that it holds. `memory_mib`: its ordinary memory and its
+    overhead, without what is in hugepages.
     """
 
     vm: str
@@ -87,6 +93,11 @@ class Instance:
     by_other: bool = False
     failed: Failure | None = None
     shunned: dict[str, float] = field(default_factory=dict)
+    needs: tuple[str, ...] = ()
+    pages: PageUse = NO_PAGES
+    exit: GuestChange | None = None
+    host_restarted: bool = False
+    insisted: bool = False
 
     def take_over(self, record: InstanceRecord) -> None:
         """Take over what a store knew, but for the nodes that it may run on, which the ledger claims."""
@@ -103,7 +114,8 @@ class JobEntry:
     """A job's desired state and life, or those of one instance of a web application.
 
     `revision` counts every change that a decision in the making cannot know. `held`, `adopted`, `profile`,
-    `measured_*`, `awaits`, `ran_*`, `runs_since_s`, `reconciliation_paused` and `definition*`: see JobRecord.
+    `measured_*`, `awaits`, `ran_*`, `runs_since_s`, `reconciliation_paused`, `definition*`, `taken`, `terms`,
+    `lost_with_host`, `moves_s` and `pauses`: see JobRecord.
     `reweights`: how many weights that others have set were put right since `reweighted_s`. `reading`: when it was last
     looked how fast it is, and its work done then. `crashed`: the last attempt that a guest ended by crashing;
     `crashes`: how many have in a row, each soon after its start.
@@ -145,6 +157,11 @@ class JobEntry:
     reconciliation_paused: ReconciliationPause | None = None
     definition: tuple[str, ...] = ()
     definition_digest: str = ""
+    taken: bool = False
+    terms: VmTerms | None = None
+    lost_with_host: bool = False
+    moves_s: tuple[float, ...] = ()
+    pauses: tuple[tuple[float, float], ...] = ()
     reweights: int = 0
     reweighted_s: float = -math.inf
 

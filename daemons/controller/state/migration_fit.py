@@ -1,12 +1,15 @@
 """Whether nodes have what VMs need: for live migrations (`shared.values.migration`), and the template that they are
 made from.
 
-The first concerns what runs alone: what waits or is suspended is brought to life by the node itself.
+The first concerns what runs alone: what waits or is suspended is brought to life by the node itself. Of hugepages a
+node has what is left of its pools: all that it has, without what VMs on it hold, managed or not, and what those will
+hold that are on their way or wanted there.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from math import inf
 
 import numpy as np
 
@@ -15,9 +18,10 @@ from daemons.controller.state.jobs import Instance, JobEntry
 from daemons.controller.state.nodes import NodeEntry
 from daemons.values.replies import unknown
 from shared.policy_api.decision import Change, ChangeKind
-from shared.policy_api.snapshot import Bools, MigrationColumns
+from shared.policy_api.snapshot import Bools, Floats, MigrationColumns
 from shared.values.jobs import JobPhase
-from shared.values.migration import lacks
+from shared.values.migration import PageUse, lacks, page_need, pages_of, parted, sentence, ties
+from shared.values.vms import HOLDING_STATES
 
 Texts = tuple[str, ...]
 
@@ -35,48 +39,100 @@ def no_template(name: str, cluster: Cluster) -> str:
     return unknown("template", name, known, f" on any node; {has}") if name else f"it names no template; {has}"
 
 
-def needs_of(cluster: Cluster, instance: Instance) -> Texts:
-    """Return what its running VM needs of a node that it is migrated to (empty: no known needs)."""
-    for name in sorted(instance.may_run_on):
-        status = cluster.nodes[name].vms.get(instance.vm)
-        if status is not None and status.migration_needs:
-            return status.migration_needs
-    return ()
+# --- one VM and one node ----------------------------------------------------------------------------------------------
 
 
 def lacking_on(cluster: Cluster, instance: Instance, name: str) -> Texts:
-    """Return what the node lacks for a live migration of the VM to it (empty: nothing known)."""
-    node = cluster.nodes.get(name)
-    if node is None or node.inventory is None or not node.inventory.migration_has:
-        return ()
-    return lacks(node.inventory.migration_has, needs_of(cluster, instance))
+    """Return what the node lacks for a live migration of the VM to it, as `shared.values.migration` has it (empty:
+    nothing known)."""
+    return _lacking(cluster, instance, name)[1]
+
+
+def why_not_on(cluster: Cluster, instance: Instance, name: str) -> Texts:
+    """Return the same as sentences."""
+    has, lack = _lacking(cluster, instance, name)
+    return tuple(sentence(need, name, has) for need in lack)
 
 
 def misfit(cluster: Cluster, entry: JobEntry, change: Change) -> str:
     """Return why a change would migrate a VM to a node that cannot take it live ("": it would not)."""
     if change.kind is not ChangeKind.MIGRATE or len(change.allotments) != len(entry.allotments):
         return ""
+    coming: dict[str, list[Instance]] = {}
     for instance, before, after in zip(entry.instances, entry.allotments, change.allotments, strict=True):
-        lack = lacking_on(cluster, instance, after.node) if after.node != before.node else ()
+        if after.node == before.node:
+            continue
+        has, lack = _lacking(cluster, instance, after.node, coming.get(after.node, ()))
         if lack:
-            return f"{instance.vm} needs what {after.node} lacks: {', '.join(lack)}"
+            return f"{instance.vm}: {'; '.join(sentence(need, after.node, has) for need in lack)}"
+        coming.setdefault(after.node, []).append(instance)
     return ""
 
 
-def migration_columns(
-    cluster: Cluster, nodes: Sequence[NodeEntry], jobs: Sequence[JobEntry], now_s: float
-) -> MigrationColumns | None:
+def _lacking(cluster: Cluster, instance: Instance, name: str, coming: Iterable[Instance] = ()) -> tuple[Texts, Texts]:
+    """Return what the node has for a VM, hugepages as far as they are free, and what of its needs the node lacks.
+    `coming`: others that come there with it."""
+    node = cluster.nodes.get(name)
+    if node is None or node.inventory is None or not instance.needs:
+        return (), ()
+    has = node.inventory.migration_has
+    if instance.pages.total_mib and has and name not in instance.may_run_on:
+        has = _with_free(has, instance.pages, free_pages_mib(node, instance.pages, instance, coming))
+    return has, lacks(has, instance.needs)
+
+
+def _with_free(has: Texts, pages: PageUse, free_mib: Sequence[int]) -> Texts:
+    """Return the features of a node with the free hugepages of these sizes in place of all that it has."""
+    others = [text for text in has if parted(text)[0] != "hugepages"]
+    sizes = [size_kib for size_kib, _ in pages.mib_by_size_kib]
+    return (*others, *(page_need(size_kib, mib) for size_kib, mib in zip(sizes, free_mib, strict=True)))
+
+
+def free_pages_mib(
+    node: NodeEntry, pages: PageUse, instance: Instance | None = None, coming: Iterable[Instance] = ()
+) -> list[int]:
+    """Return the MiB that are free on a node in hugepages of each size of `pages`, for `instance` and in the NUMA cells
+    that `pages` must be in. What others hold in unknown cells counts as if it was in these."""
+    if node.inventory is None:
+        return [0] * len(pages.mib_by_size_kib)
+    held = _pages_held(node, instance, coming)
+    return [
+        min(_free(node, held, size_kib, frozenset()), _free(node, held, size_kib, pages.cells))
+        for size_kib, _ in pages.mib_by_size_kib
+    ]
+
+
+def _free(node: NodeEntry, held: Sequence[PageUse], size_kib: int, cells: frozenset[int]) -> int:
+    """Return what is free in pages of a size in all of these NUMA cells together (none: in all that there are)."""
+    assert node.inventory is not None
+    pools = [pool for pool in node.inventory.hugepages if pool.size_kib == size_kib]
+    total = sum(pool.total_mib for pool in pools if not cells or pool.cell in cells or pool.cell < 0)
+    used = sum(one.of_size(size_kib) for one in held if not (cells and one.cells) or one.cells & cells)
+    return max(0, total - used)
+
+
+def _pages_held(node: NodeEntry, instance: Instance | None, coming: Iterable[Instance]) -> list[PageUse]:
+    """Return the hugepages that all VMs but `instance` hold, or will hold, on a node."""
+    ours = {**node.claimed, **node.paged, **{one.vm: one for one in coming}}
+    found = [one.pages for one in ours.values() if one is not instance and one.pages.total_mib]
+    reported = node.last.vms if node.last is not None else ()
+    others = [one for one in reported if one.vm not in ours and one.state in HOLDING_STATES]
+    skipped = "" if instance is None else instance.vm
+    return found + [pages_of(one.migration_needs) for one in others if one.migration_needs and one.vm != skipped]
+
+
+# --- all running VMs and all nodes ------------------------------------------------------------------------------------
+
+
+def migration_columns(nodes: Sequence[NodeEntry], jobs: Sequence[JobEntry], now_s: float) -> MigrationColumns | None:
     """Return where the running jobs may be migrated to, with recent failures taken into account; None where all may go
     anywhere. O(instances + nodes x needs that differ)."""
-    has = [() if node.inventory is None else node.inventory.migration_has for node in nodes]
-    if not any(has) and not any(one.shunned for entry in jobs for one in entry.instances):
-        return None
     rows = {node.name: row for row, node in enumerate(nodes)}
-    sets = _Sets(has)
+    sets = _Sets(nodes)
     of = np.full(len(jobs), -1, dtype=np.int64)
     for row, entry in enumerate(jobs):
         if entry.phase is JobPhase.RUNNING:
-            needs = frozenset(needs_of(cluster, one) for one in entry.instances) - {()}
+            needs = frozenset(one.needs for one in entry.instances if one.needs)
             shunned = _shunned(entry, now_s)
             if needs or shunned:
                 homes = [rows[allotment.node] for allotment in entry.allotments if allotment.node in rows]
@@ -93,19 +149,20 @@ class _Sets:
     """Sets of nodes that differ and are not all of them. Most workloads have the set of what they need, and their own
     nodes are in it."""
 
-    def __init__(self, has: Sequence[Texts]) -> None:
-        self._has = has
+    def __init__(self, nodes: Sequence[NodeEntry]) -> None:
+        self._able_of = _Able(nodes)
         self._able: dict[frozenset[Texts], tuple[Bools, int]] = {}
         self._known: dict[bytes, int] = {}
+        self._count = len(nodes)
         self.fits: list[Bools] = []
 
     def of(self, needs: frozenset[Texts], homes: Sequence[int], shunned: Sequence[int] = ()) -> int:
         """Return the index of the set of nodes that have all of it and are not shunned, plus the homes (-1: the set of
         all nodes)."""
         if needs not in self._able:
-            mask = np.ones(len(self._has), dtype=np.bool_)
+            mask = np.ones(self._count, dtype=np.bool_)
             for one in needs:
-                mask &= _able(self._has, one)
+                mask &= self._able_of.mask(one)
             self._able[needs] = mask, self._index(mask)
         mask, index = self._able[needs]
         if not shunned and all(mask.item(home) for home in homes):
@@ -128,10 +185,59 @@ class _Sets:
         return index
 
 
-def _able(has: Sequence[Texts], needs: Texts) -> Bools:
-    """Return which nodes have all of it; equal nodes are checked once."""
-    known: dict[Texts, bool] = {}
-    for one in has:
-        if one not in known:
-            known[one] = not lacks(one, needs)
-    return np.fromiter((known[one] for one in has), dtype=np.bool_, count=len(has))
+class _Able:
+    """Which nodes have what a VM needs: nodes with equal features are compared once for each need, and their free
+    hugepages are counted once."""
+
+    def __init__(self, nodes: Sequence[NodeEntry]) -> None:
+        self._nodes = nodes
+        kinds: dict[Texts, int] = {}
+        has = [() if node.inventory is None else node.inventory.migration_has for node in nodes]
+        self._kind = np.array([kinds.setdefault(one, len(kinds)) for one in has], dtype=np.int64)
+        self._kinds = list(kinds)
+        self._masks: dict[str, Bools] = {}
+        self._held: list[list[PageUse]] | None = None
+        self._free: dict[tuple[int, frozenset[int]], Floats] = {}
+
+    def mask(self, needs: Texts) -> Bools:
+        """Return which nodes have all of it, bool[nodes]."""
+        mask = np.ones(len(self._nodes), dtype=np.bool_)
+        for need in needs:
+            mask &= self._of_need(need)
+        pages = pages_of(needs)
+        for size_kib, amount_mib in pages.mib_by_size_kib:
+            mask &= self._free_mib(size_kib, frozenset()) >= amount_mib
+            if pages.cells:
+                mask &= self._free_mib(size_kib, pages.cells) >= amount_mib
+        return mask
+
+    def _of_need(self, need: str) -> Bools:
+        mask = self._masks.get(need)
+        if mask is None:
+            fits = np.array([not lacks(has, (need,)) for has in self._kinds], dtype=np.bool_)
+            mask = self._masks[need] = fits[self._kind] if len(self._kinds) else np.ones(0, dtype=np.bool_)
+        return mask
+
+    def _free_mib(self, size_kib: int, cells: frozenset[int]) -> Floats:
+        """Return the MiB that are free on each node in pages of a size in these NUMA cells (none: in all),
+        float64[nodes]; inf of a node that reports no features."""
+        if self._held is None:
+            self._held = [_pages_held(node, None, ()) for node in self._nodes]
+        key = size_kib, cells
+        if key not in self._free:
+            free = [
+                _free(node, held, size_kib, cells)
+                if node.inventory is not None and node.inventory.migration_has
+                else inf
+                for node, held in zip(self._nodes, self._held, strict=True)
+            ]
+            self._free[key] = np.array(free, dtype=np.float64)
+        return self._free[key]
+
+
+# --- for people -------------------------------------------------------------------------------------------------------
+
+
+def why_bound(needs: Texts) -> Texts:
+    """Return why a VM with these needs can be migrated to no node at all, as sentences (empty: nothing is known)."""
+    return tuple(sentence(need) for need in ties(needs))

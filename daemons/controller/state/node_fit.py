@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-from shared.values.jobs import Job
+from daemons.controller.state.cluster import Cluster
+from daemons.values.replies import unknown
+from shared.values.jobs import Job, PreferenceKind, Rules
 from shared.values.nodes import Node
+
+_ABOUT_NODES = (PreferenceKind.NODE_AFFINITY, PreferenceKind.NODE_ANTI_AFFINITY)
 
 
 def could_hold(job: Job, node: Node, vm_overhead_mib: float) -> bool:
@@ -14,6 +18,7 @@ def could_hold(job: Job, node: Node, vm_overhead_mib: float) -> bool:
         and job.speed_on_mhz(node) >= job.min_mhz
         and (not job.rules.node_affinity or node.name in job.rules.node_affinity)
         and node.name not in job.rules.node_anti_affinity
+        and not {*job.rules.label_anti_affinity} & {*node.labels}
     )
 
 
@@ -23,8 +28,9 @@ def why_none(job: Job, nodes: list[Node], vm_overhead_mib: float) -> str:
     largest_mib, fastest_mhz = max(node.usable_mib for node in nodes), max(job.speed_on_mhz(n) for n in nodes)
     pinned = f", to be on one of {sorted(job.rules.node_affinity)}" if job.rules.node_affinity else ""
     labels = sorted(set(job.required_labels))
+    barred = f", and none of {sorted(job.rules.label_anti_affinity)}" if job.rules.label_anti_affinity else ""
     return (
-        f"an instance needs {memory_mib:g} MiB, {job.min_mhz:g} MHz and labels {labels}{pinned}; "
+        f"an instance needs {memory_mib:g} MiB, {job.min_mhz:g} MHz and labels {labels}{barred}{pinned}; "
         f"none of {len(nodes)} nodes has it all (most memory {largest_mib} MiB, most speed {fastest_mhz:g} MHz)"
     )
 
@@ -40,3 +46,10 @@ def fits_nowhere(job: Job, nodes: list[Node], vm_overhead_mib: float) -> str:
     if job.spread and job.instances > len(able):
         return f"{job.instances} instances must be separate, but only {len(able)} nodes could hold one"
     return ""
+
+
+def unknown_nodes(cluster: Cluster, rules: Rules) -> str:
+    """Return which node of the rules does not take part ("": all do)."""
+    preferred = (one.target for one in rules.preferred if one.kind in _ABOUT_NODES)
+    named = (*rules.node_affinity, *rules.node_anti_affinity, *preferred)
+    return next((unknown("node", name, cluster.nodes) for name in named if name not in cluster.nodes), "")

@@ -30,6 +30,9 @@ class NodeEntry:
     was last counted. `watch`: the number of the last list of watched instances that was sent to it (0: none by this
     leader).
 
+    `paged`: the instances that are wanted on it and hold hugepages. `unmanaged_mib`, `committed_mib`, `wanted_mib` are
+    ordinary memory, without hugepages.
+
     `environment`: the environment whose workloads may run on it ("": those of no environment); `given`: the environment
     to which it is assigned; `handover`: the state of its reassignment; `setup_request`: the last provisioning step sent
     to its agent.
@@ -59,6 +62,7 @@ class NodeEntry:
     in_progress: dict[str, UnderWay] = field(default_factory=dict)
     claimed: dict[str, Instance] = field(default_factory=dict)
     flights: dict[str, Instance] = field(default_factory=dict)
+    paged: dict[str, Instance] = field(default_factory=dict)
     unmanaged_mib: float = 0.0
     committed_mib: float = 0.0
     committed_mhz: float = 0.0

@@ -123,22 +123,43 @@ def _end(cluster: Cluster, entry: JobEntry, phase: JobPhase, now_s: float) -> No
 # --- VMs that others start and stop ---------------------------------------------------------------------------------
 
 
-def adopt(entry: JobEntry, now_s: float) -> None:
-    """Take over a VM that runs."""
-    entry.phase, entry.attempt = JobPhase.RUNNING, 1
+def adopt(entry: JobEntry, runs: bool, now_s: float) -> None:
+    """Take over a VM that runs, or is shut off."""
+    entry.phase, entry.attempt = JobPhase.RUNNING if runs else JobPhase.SHUT_OFF, 1
     entry.begun_s = entry.wanted_s = entry.progress_s = now_s
 
 
 def shut_off(cluster: Cluster, entry: JobEntry, now_s: float) -> bool:
     """Note that an adopted VM no longer runs; one whose adoption had not completed is released. Return whether it had
     completed."""
-    taken = entry.released or entry.resuming or entry.phase is JobPhase.SUSPENDED
-    entry.phase = JobPhase.SHUT_OFF if taken else JobPhase.FORGOTTEN
+    entry.phase = JobPhase.SHUT_OFF if entry.taken else JobPhase.FORGOTTEN
     entry.released, entry.resuming, entry.begun_s, entry.reading = False, False, None, None
-    entry.finished_s = 0.0 if taken else now_s
+    entry.finished_s = 0.0 if entry.taken else now_s
     entry.reconciliation_paused, entry.wanted_s = None, now_s
     reallot(cluster, entry, ())
-    return taken
+    return entry.taken
+
+
+def shut_down(cluster: Cluster, entry: JobEntry, now_s: float) -> None:
+    """Want an adopted VM shut off: its guest is shut down where it runs."""
+    reconcile_vm(entry, now_s)
+    entry.phase, entry.released, entry.resuming, entry.reading = JobPhase.SHUT_OFF, True, False, None
+    entry.wanted_s = now_s
+    reallot(cluster, entry, ())
+
+
+def is_off(entry: JobEntry) -> None:
+    """Note that an adopted VM that was to be shut down is off."""
+    entry.released = False
+    outdate(entry)
+
+
+def start_adopted(cluster: Cluster, entry: JobEntry, allotment: Allotment, now_s: float) -> None:
+    """Want an adopted VM that is shut off to run where its definition is. Its attempt stays: it counts whoever starts
+    it."""
+    for instance in entry.instances:
+        instance.issued_attempt = 0
+    start(cluster, entry, (allotment,), now_s)
 
 
 def run_again(cluster: Cluster, entry: JobEntry, allotment: Allotment, now_s: float) -> None:

@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from daemons.controller.measure.adopted import is_lost, last_node
+from daemons.controller.state.fencing import heard_s, needs_no_fence
 from daemons.controller.state.jobs import JobEntry
+from daemons.controller.state.nodes import NodeEntry
+from daemons.controller.state.vm_terms import terms_of
 from daemons.controller.views.context import ViewContext
 from daemons.controller.views.nodes import node_trouble, silent_since_s
 from daemons.values.view_format import Row
@@ -36,16 +39,29 @@ def _node_alarms(tables: ViewContext, now_s: float) -> Iterable[Row]:
         if node.asleep or node.service is NodeService.FAILED:
             continue  # nothing is to be heard of it
         if node.condition is NodeCondition.UNKNOWN:
-            said = node_trouble(node, tables.settings.unreachable_after_s, now_s)
-            why = f"its agent is connected, but cannot read its hypervisor: {said['text']}; " if said else ""
-            vms = f"{len(node.claimed)} VMs are or may be on it"
-            yield _alarm("node-unreachable", name, silent_since_s(node), why + vms)
+            yield _alarm("node-unreachable", name, silent_since_s(node), _unreachable(tables, node, now_s))
         if node.condition is NodeCondition.OFF:
             yield _alarm("node-off", name, node.off_s, "")
         if node.skewed:
             yield _alarm("clock-skewed", name, None, f"{min(node.skews_s):.1f} s")
         if node.back_s is not None and now_s < node.back_s + tables.settings.decide_s:
             yield _alarm("off-node-reports", name, node.back_s, "it was taken for off and is not")
+
+
+def _unreachable(tables: ViewContext, node: NodeEntry, now_s: float) -> str:
+    """Return what is known of an unreachable node, and why it is not fenced although nodes can be."""
+    parts = [f"{len(node.claimed)} VMs are or may be on it"]
+    said = node_trouble(node, tables.settings.unreachable_after_s, now_s)
+    has_reported = said is not None or node.last is not None  # to this leader
+    is_heard = has_reported and now_s < heard_s(node) + tables.settings.unreachable_after_s
+    hindrance = "its agent reports" if is_heard else ""
+    if needs_no_fence(tables.cluster, node):
+        hindrance = "it is drained and empty"
+    if said:
+        parts.insert(0, f"its agent is connected, but cannot read its hypervisor: {said['text']}")
+    if hindrance and tables.settings.fence_after_s is not None:
+        parts.append(f"not fenced: {hindrance}")
+    return "; ".join(parts)
 
 
 def _job_alarms(tables: ViewContext, now_s: float) -> Iterable[Row]:
@@ -59,7 +75,7 @@ def _job_alarms(tables: ViewContext, now_s: float) -> Iterable[Row]:
         if entry.over:
             continue
         if entry.phase is JobPhase.SHUT_OFF:
-            yield _adopted_alarm(tables, entry)
+            yield from _adopted_alarms(tables, entry)
             continue
         if entry.stalled:
             yield _alarm("job-stalled", name, entry.progress_s, "no CPU time was used")
@@ -69,15 +85,16 @@ def _job_alarms(tables: ViewContext, now_s: float) -> Iterable[Row]:
             yield _alarm(what, name, entry.wanted_s, f"{entry.phase.value}, but a step finds no room")
 
 
-def _adopted_alarm(tables: ViewContext, entry: JobEntry) -> Row:
-    """Return the alarm of an adopted VM that does not run: shut off, or lost until it is seen or released (`trimtab vms
-    release`)."""
+def _adopted_alarms(tables: ViewContext, entry: JobEntry) -> Iterable[Row]:
+    """Yield the alarm of an adopted VM that should run and does not, or that is lost until it is seen or released
+    (`trimtab vms release`)."""
     (instance,) = entry.instances
     where = last_node(instance) or "no node"
     if is_lost(tables.cluster, instance):
         detail = f"{entry.adopted} is not defined on {where} any more; its definition is in the store"
-        return _alarm("adopted-vm-lost", entry.job.name, entry.wanted_s, detail)
-    return _alarm("adopted-vm-off", entry.job.name, entry.wanted_s, f"{entry.adopted} is shut off on {where}")
+        yield _alarm("adopted-vm-lost", entry.job.name, entry.wanted_s, detail)
+    elif terms_of(entry).running:
+        yield _alarm("adopted-vm-off", entry.job.name, entry.wanted_s, f"{entry.adopted} is shut off on {where}")
 
 
 def _missing_alarms(tables: ViewContext, entry: JobEntry, now_s: float) -> Iterable[Row]:

@@ -12,6 +12,7 @@ from daemons.controller.state.cluster import Cluster
 from daemons.controller.state.job_lengths import LeftWork
 from daemons.controller.state.jobs import JobEntry
 from daemons.controller.state.queries import _copies, failure_view, is_unknown, newest_copy
+from daemons.controller.state.vm_terms import moves_left, pause_left_s, terms_of
 from daemons.controller.views.context import ViewContext
 from daemons.controller.views.decisions import last_change
 from daemons.values.view_format import Row, reason_view
@@ -116,6 +117,7 @@ def job_row(
         "phase": entry.phase.value,
         "held": entry.held,
         "adopted": bool(entry.adopted),
+        "terms": terms_view(entry, now_s),
         "order": entry.order,
         "revision": entry.revision,
         "attempt": entry.attempt,
@@ -148,6 +150,24 @@ def job_row(
     }
 
 
+def terms_view(entry: JobEntry, now_s: float) -> Row | None:
+    """Return the terms of an adopted VM, and what is left of its disruption budget; None for other jobs."""
+    if not entry.adopted:
+        return None
+    terms = terms_of(entry)
+    return {
+        "running": terms.running,
+        "on_shutdown": terms.on_shutdown.value,
+        "suspend": terms.suspend,
+        "automation": None if terms.automation is None else terms.automation.value,
+        "moves_per_day": terms.moves_per_day,
+        "moves_left": moves_left(entry, now_s),
+        "pause_s_per_day": terms.pause_s_per_day,
+        "pause_left_s": pause_left_s(entry, now_s),
+        "post_copy": terms.post_copy,
+    }
+
+
 def _progress_pct(done_mcycles: float, work_mcycles: float, left: LeftWork | None) -> float | None:
     if work_mcycles <= 0.0:
         return None
@@ -169,10 +189,8 @@ def job_details(cluster: Cluster, entry: JobEntry) -> Row:
     """Return the details that a single job's view adds to its row."""
     spec = asdict(entry.job)
     spec["stages"] = [asdict(stage) for stage in entry.job.stages]
-    spec["rules"] |= {
-        "node_affinity": list(entry.job.rules.node_affinity),
-        "node_anti_affinity": list(entry.job.rules.node_anti_affinity),
-    }
+    rules = spec["rules"]
+    spec["rules"] = {key: list(value) if isinstance(value, tuple) else value for key, value in rules.items()}
     spec |= {key: list(spec[key]) for key in ("required_labels", "depends_on", "arguments")}
     spec["resource_profile"] = dict(entry.job.resource_profile.parts)
     return {

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from msgspec import structs
 
 from daemons.controller.contract.feature_set import FeatureSet
+from daemons.controller.state.adoption import names_twice, refusal
 from daemons.controller.state.cluster import Cluster
 from daemons.controller.state.jobs import Instance
+from daemons.controller.state.migration_fit import why_bound
 from daemons.controller.state.nodes import NodeEntry
 from daemons.controller.state.usage import unmanaged_mhz, used_mhz
+from daemons.controller.state.vm_terms import is_off_limits
 from daemons.controller.views.context import ViewContext
 from daemons.controller.views.jobs import reconciliation_paused_view
+from daemons.controller.views.node_hardware import node_hardware
 from daemons.values.view_format import Row, age_since
 from shared.protocol.operator_messages import Query
 from shared.values.nodes import NodeCondition, NodeSample, NodeService
@@ -49,6 +53,8 @@ def _drain_blockers(tables: ViewContext, node: NodeEntry) -> list[Row]:
         text = "{words} ({code})".format_map(reasons[name]) if name in reasons else ""
         if instance.in_flight is not None:
             text = f"{instance.in_flight.kind.value} is in progress"
+        elif is_off_limits(instance.job):
+            text = "its automation level is off: migrate it yourself, or set another level"
         elif name in held and pending is not None:
             text = f"decision {pending.number} waits for approval"
         rows.append({"vm": vm, "workload": name, "why": text or "it is next"})
@@ -64,7 +70,8 @@ def vms(tables: ViewContext, query: Query, now_s: float) -> Row:
     left = [(place, vm) for place, vm in found if (place.name, vm.vm) > (node, last)]
     shown = left[: query.limit]
     following = f"{shown[-1][0].name}/{shown[-1][1].vm}" if len(left) > len(shown) else ""
-    rows = [vm_row(cluster, place, vm, now_s) for place, vm in shown]
+    twice = names_twice(cluster)
+    rows = [vm_row(cluster, place, vm, twice, now_s) for place, vm in shown]
     return {"total": len(found), "vms": rows, "next": following}
 
 
@@ -133,7 +140,7 @@ def _memory(node: NodeEntry, sample: NodeSample | None) -> Row:
 
 def node_details(cluster: Cluster, features: FeatureSet, node: NodeEntry, now_s: float) -> Row:
     """Return a node in full detail."""
-    facts = node.inventory
+    facts, twice = node.inventory, names_twice(cluster)
     return (
         node_row(node, now_s)
         | features.of_node(node)
@@ -148,9 +155,10 @@ def node_details(cluster: Cluster, features: FeatureSet, node: NodeEntry, now_s:
             "node_type": facts.node_type if facts else None,
             "mac_addresses": list(facts.mac_addresses) if facts else None,
             "migration_has": list(facts.migration_has) if facts else None,
+            **node_hardware(node),
             "templates": list(facts.templates) if facts and facts.templates is not None else None,
             "sample": structs.asdict(node.last.sample) if node.last is not None else None,
-            "vm_list": [vm_row(cluster, node, status, now_s) for status in vms_on(node)],
+            "vm_list": [vm_row(cluster, node, status, twice, now_s) for status in vms_on(node)],
             "action_list": [_action(instance) for _, instance in sorted(node.flights.items())],
         }
     )
@@ -196,8 +204,8 @@ def vms_on(node: NodeEntry) -> Iterable[VmStatus]:
     return sorted([*node.vms.values(), *strangers], key=lambda status: status.vm)
 
 
-def vm_row(cluster: Cluster, node: NodeEntry, status: VmStatus, now_s: float) -> Row:
-    """Return a VM or image on a node."""
+def vm_row(cluster: Cluster, node: NodeEntry, status: VmStatus, twice: Mapping[str, int], now_s: float) -> Row:
+    """Return a VM or image on a node. twice: `names_twice` of the cluster."""
     instance = cluster.instances.get(status.vm) if status.managed else None
     return {
         "vm": status.vm,
@@ -218,4 +226,6 @@ def vm_row(cluster: Cluster, node: NodeEntry, status: VmStatus, now_s: float) ->
         "node_condition": node.condition.value,
         "report_age_s": age_of(node, now_s),
         "reconciliation_paused": reconciliation_paused_view(instance.job, now_s) if instance is not None else None,
+        "cannot_move": list(why_bound(status.migration_needs)),
+        "not_adoptable": None if instance is not None else refusal(cluster, node, status.vm, twice)[1],
     }

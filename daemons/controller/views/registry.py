@@ -9,6 +9,7 @@ from daemons.controller.views.context import ViewContext
 from daemons.controller.views.decisions import plan, plan_history
 from daemons.controller.views.doctor import doctor
 from daemons.controller.views.jobs import definition, job, jobs
+from daemons.controller.views.migration import vm
 from daemons.controller.views.nodes import node, nodes, vms
 from daemons.controller.views.status import status
 from daemons.decision.request_codec import to_bytes
@@ -34,6 +35,7 @@ VIEWS: dict[str, Callable[[ViewContext, Query, float], dict[str, Any]]] = {
     "jobs": jobs,
     "job": job,
     "vms": vms,
+    "vm": vm,
     "definition": definition,
     "plan": plan,
     "plan-history": plan_history,

@@ -13,7 +13,7 @@ from daemons.controller.state import transitions
 from daemons.controller.state.cluster import Cluster
 from daemons.controller.state.jobs import JobEntry
 from daemons.controller.state.migration_fit import no_template
-from daemons.controller.state.node_fit import could_hold, why_none
+from daemons.controller.state.node_fit import could_hold, unknown_nodes, why_none
 from daemons.controller.state.unit_of_work import UnitOfWork
 from daemons.controller.state.web_app import RECENT_S, WHOLE, Sample, WebEntry, misses_goal
 from daemons.controller.web.calibration import calibrate
@@ -22,11 +22,13 @@ from daemons.models.response_calibration import ResponseFactor
 from daemons.values.records.cluster import WebRecord
 from daemons.values.replies import unknown
 from daemons.values.settings import ControllerSettings
+from shared.base.errors import InvalidValue
 from shared.ports.effects import Effect, Measure, Scrape, Scraped
 from shared.protocol.messages import WebReport
-from shared.protocol.operator_messages import RemoveWeb, SubmitWeb
+from shared.protocol.operator_messages import RemoveWeb, SetWeb, SubmitWeb
 from shared.values.jobs import Job, JobPhase
-from shared.values.web_app import FlowSample, WebApp
+from shared.values.migration import ordinary_mib
+from shared.values.web_app import FlowSample, WebApp, with_goal
 
 Refused = tuple[str, str]
 DONE: Refused = ("", "")
@@ -82,6 +84,30 @@ class WebApps:
         web.wants_room = True
         self.unit_of_work.scrape = self.unit_of_work.scrape or self._has_counters(web)
         return DONE
+
+    def changed(self, request: SetWeb) -> SubmitWeb | Refused:
+        """Return the submission that changes an application as asked, or why it cannot be changed so."""
+        web = self.cluster.web.get(request.app)
+        if web is None:
+            return "unknown-web-app", unknown("web application", request.app, self.cluster.web)
+        app, goals = web.app, dict(request.goals)
+        strange = next((name for name in goals if name not in {flow.name for flow in app.flows}), None)
+        if strange is not None:
+            return "invalid-value", unknown("flow", strange, [flow.name for flow in app.flows])
+        lacking = unknown_nodes(self.cluster, request.rules or app.rules)
+        if lacking:
+            return "unknown-node", lacking
+        try:
+            flows = tuple(with_goal(flow, goals[flow.name]) if flow.name in goals else flow for flow in app.flows)
+            app = replace(
+                app,
+                importance=app.importance if request.importance is None else request.importance,
+                rules=app.rules if request.rules is None else request.rules,
+                flows=flows,
+            )
+        except InvalidValue as problem:
+            return "invalid-value", str(problem)
+        return SubmitWeb(request.request, app)
 
     def _refuse(self, app: WebApp) -> Refused:
         if app.name in self.cluster.jobs:
@@ -179,7 +205,8 @@ class WebApps:
             return
         replica.job = job
         for instance in replica.instances:
-            instance.memory_mib = job.memory_mib + self.cluster.vm_overhead_mib
+            memory_mib = ordinary_mib(job.memory_mib, instance.needs)
+            instance.memory_mib = memory_mib + self.cluster.vm_overhead_mib
         transitions.outdate(replica)
         self.unit_of_work.change(replica)
 

@@ -30,7 +30,7 @@ from daemons.values.view_format import Row
 from shared.metrics.values import Scrape
 from shared.ports.effects import Balanced, Scraped
 from shared.protocol.messages import Report, WebReport
-from shared.protocol.operator_messages import Query, RemoveWeb, Request, SubmitWeb
+from shared.protocol.operator_messages import Query, RemoveWeb, Request, SetWeb, SubmitWeb
 
 SCRAPE, ADJUST, REDISTRIBUTE, BALANCE = "scrape", "adjust", "redistribute", "balance"
 Refuse = Callable[[Request, Caller, float], Refused]
@@ -57,7 +57,7 @@ class WebFeature(Feature):
         self.redistribution = Redistribution(cluster, settings, deciding)
         self._redistributed_s = -math.inf
         self.health = HealthChecks(cluster, unit_of_work, settings, deciding)
-        self.requests = {SubmitWeb: self._submit, RemoveWeb: self._remove}
+        self.requests = {SubmitWeb: self._submit, SetWeb: self._set, RemoveWeb: self._remove}
         self.messages = {WebReport: self.apps.report}
         self.answers = {Scraped: self.apps.scraped, Balanced: self.balancing.balanced}
         self.records = {WebRecord: lambda record, _now_s: self.apps.load(record)}
@@ -74,6 +74,10 @@ class WebFeature(Feature):
     def _submit(self, request: SubmitWeb, caller: Caller, now_s: float) -> Refused:
         refused = self._refuse(request, caller, now_s)
         return refused if refused != DONE else self.apps.submit(request, now_s)
+
+    def _set(self, request: SetWeb, caller: Caller, now_s: float) -> Refused:
+        changed = self.apps.changed(request)
+        return self._submit(changed, caller, now_s) if isinstance(changed, SubmitWeb) else changed
 
     def _remove(self, request: RemoveWeb, _caller: Caller, now_s: float) -> Refused:
         return self.apps.remove(request, now_s)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,7 +15,7 @@ from daemons.controller.state.web_app import WebEntry
 from daemons.models.response_calibration import ResponseFactor
 from daemons.values.settings import WebPlanning
 from shared.policy_api.snapshot import NO_FLOWS, NO_WEB, Floats, FlowColumns, Ints, WebColumns
-from shared.values.jobs import Constraint, ConstraintKind, Rules
+from shared.values.jobs import NODE_SCOPE, Constraint, ConstraintKind, Preference, PreferenceKind, Rules
 from shared.values.web_app import Flow, WebApp
 
 NOT_MEASURED = ResponseFactor()
@@ -120,28 +120,113 @@ def _goal(flow: Flow) -> float:
 
 
 def constraints_of(jobs: Iterable[JobEntry], apps: Iterable[WebEntry]) -> tuple[Constraint, ...]:
-    """Return the placement constraints of all workloads: one for each with node affinity, node anti-affinity or
-    disabled migration, one per group."""
-    found: list[Constraint] = []
-    groups: dict[tuple[ConstraintKind, str], list[str]] = {}
+    """Return the placement constraints of all workloads, preferences included: those about nodes and labels of each,
+    and for every group and scope one of all that name them.
+
+    A required group has the workloads that require it. A preference about a group is about all workloads that name the
+    group in any rule; where its target is a workload's name, it is about that workload alone.
+    """
+    return _compiled(_ruled(jobs, apps))
+
+
+def constraints_about(cluster: Cluster, names: Sequence[str], rules: Rules) -> tuple[Constraint, ...]:
+    """Return the constraints about new workloads with these rules, beside all workloads that there are."""
+    new = {*names}
+    found = _compiled([*_ruled(cluster.active.values(), running_apps(cluster)), *((name, rules) for name in names)])
+    return tuple(each for each in found if not (new.isdisjoint(each.members) and new.isdisjoint(each.about)))
+
+
+def _ruled(jobs: Iterable[JobEntry], apps: Iterable[WebEntry]) -> list[tuple[str, Rules]]:
     ruled = [(entry.job.name, entry.job.rules) for entry in jobs if not entry.job.app]
-    for name, rules in [*ruled, *((web.app.name, web.app.rules) for web in apps)]:
-        if rules == _FREE:
-            continue
-        if rules.node_affinity:
-            found.append(Constraint(ConstraintKind.PIN, (name,), rules.node_affinity))
-        if rules.node_anti_affinity:
-            found.append(Constraint(ConstraintKind.FORBID, (name,), rules.node_anti_affinity))
+    return ruled + [(web.app.name, web.app.rules) for web in apps]
+
+
+def _compiled(ruled: Sequence[tuple[str, Rules]]) -> tuple[Constraint, ...]:
+    found = _Constraints({name for name, _ in ruled})
+    for name, rules in ruled:
+        if rules != _FREE:
+            found.add(name, rules)
+    return tuple(found.all())
+
+
+class _Constraints:
+    """Gathers constraints; `names`: of all workloads."""
+
+    def __init__(self, names: Collection[str]) -> None:
+        self._names = names
+        self._found: list[Constraint] = []
+        self._required: dict[tuple[ConstraintKind, str], list[str]] = {}  # the members of each group
+        self._named: dict[str, dict[str, None]] = {}  # who names it in any rule
+        self._of_groups: dict[tuple[ConstraintKind, str, str, int], list[str]] = {}
+        self._of_names: dict[tuple[ConstraintKind, str, str, int], list[str]] = {}
+
+    def add(self, name: str, rules: Rules) -> None:
+        """Add the rules of a workload."""
+        of = ConstraintKind
+        for kind, nodes, labels in (
+            (of.PIN, rules.node_affinity, ()),
+            (of.FORBID, rules.node_anti_affinity, ()),
+            (of.FORBID, (), rules.label_anti_affinity),
+        ):
+            if nodes or labels:
+                self._found.append(Constraint(kind, (name,), nodes, labels=labels))
         if rules.no_migration:
-            found.append(Constraint(ConstraintKind.KEEP, (name,)))
-        for kind, group in ((ConstraintKind.TOGETHER, rules.affinity), (ConstraintKind.APART, rules.anti_affinity)):
+            self._found.append(Constraint(of.KEEP, (name,)))
+        for kind, group, others, scope in (
+            (of.TOGETHER, rules.affinity, rules.vm_affinity, rules.affinity_scope),
+            (of.APART, rules.anti_affinity, rules.vm_anti_affinity, rules.anti_affinity_scope),
+        ):
             if group:
-                groups.setdefault((kind, group), []).append(name)
-    found += [Constraint(kind, tuple(members)) for (kind, _), members in groups.items()]
-    return tuple(found)
+                self._required.setdefault((kind, group), []).append(name)
+                self._join(name, kind, group, scope, 0)
+            for other in others:
+                self._of_names.setdefault((kind, other, _key(scope), 0), []).append(name)
+        for one in rules.preferred:
+            self._prefer(name, one)
+
+    def _prefer(self, name: str, one: Preference) -> None:
+        kind, about_labels = _KINDS[one.kind]
+        if about_labels is not None:
+            nodes, labels = ((), (one.target,)) if about_labels else ((one.target,), ())
+            self._found.append(Constraint(kind, (name,), nodes, labels=labels, weight=one.weight))
+        elif one.target in self._names:
+            self._of_names.setdefault((kind, one.target, _key(one.scope), one.weight), []).append(name)
+        else:
+            self._join(name, kind, one.target, one.scope, one.weight)
+
+    def _join(self, name: str, kind: ConstraintKind, group: str, scope: str, weight: int) -> None:
+        self._named.setdefault(group, {})[name] = None
+        self._of_groups.setdefault((kind, group, _key(scope), weight), []).append(name)
+
+    def all(self) -> Iterator[Constraint]:
+        """Yield all constraints, those of groups and of named workloads after the others."""
+        yield from self._found
+        for (kind, group, scope, weight), members in self._of_groups.items():
+            whole = tuple(self._named[group] if weight else self._required[kind, group])
+            about = () if len(whole) == len(members) else whole
+            yield Constraint(kind, tuple(members), scope=scope, weight=weight, about=about)
+        for (kind, other, scope, weight), members in self._of_names.items():
+            if other in members:
+                yield Constraint(kind, (other,), scope=scope, weight=weight)
+            holders = tuple(name for name in members if name != other)
+            if holders and other in self._names:
+                yield Constraint(kind, holders, scope=scope, weight=weight, about=(other,))
 
 
+_KINDS: Mapping[PreferenceKind, tuple[ConstraintKind, bool | None]] = {
+    PreferenceKind.NODE_AFFINITY: (ConstraintKind.PIN, False),
+    PreferenceKind.NODE_ANTI_AFFINITY: (ConstraintKind.FORBID, False),
+    PreferenceKind.LABEL_AFFINITY: (ConstraintKind.PIN, True),
+    PreferenceKind.LABEL_ANTI_AFFINITY: (ConstraintKind.FORBID, True),
+    PreferenceKind.AFFINITY: (ConstraintKind.TOGETHER, None),
+    PreferenceKind.ANTI_AFFINITY: (ConstraintKind.APART, None),
+}  # whether it is about labels (None: about workloads)
 _FREE = Rules()
+
+
+def _key(scope: str) -> str:
+    """Return the scope as constraints have it: "" for the node."""
+    return "" if scope == NODE_SCOPE else scope
 
 
 def running_apps(cluster: Cluster) -> list[WebEntry]:

@@ -28,7 +28,7 @@ from daemons.portal.present.workloads import (
     waits,
 )
 from shared.base.errors import InvalidInput, StoreUnavailable
-from shared.protocol.operator_messages import CancelJob, HoldJob, ReleaseVm
+from shared.protocol.operator_messages import CancelJob, HoldJob, PowerVm, ReleaseVm
 from shared.protocol.operator_messages import Request as BusRequest
 from shared.values.jobs import JobPhase
 
@@ -183,6 +183,8 @@ cancel = _deed(CancelJob, typed=True)
 hold = require(Role.PROVIDER, Role.OWNER)(_deed(lambda request, job: HoldJob(request, job, True)))
 resume = require(Role.PROVIDER, Role.OWNER)(_deed(lambda request, job: HoldJob(request, job, False)))
 forget = require(Role.PROVIDER)(_deed(ReleaseVm, typed=True))
+start = require(Role.PROVIDER)(_deed(lambda request, job: PowerVm(request, job, True)))
+shutdown = require(Role.PROVIDER)(_deed(lambda request, job: PowerVm(request, job, False)))
 
 ROUTES = [
     Route("/workloads", show_all, methods=["GET"]),
@@ -191,4 +193,6 @@ ROUTES = [
     Route("/workloads/jobs/{job}/hold", hold, methods=["POST"]),
     Route("/workloads/jobs/{job}/resume", resume, methods=["POST"]),
     Route("/workloads/jobs/{job}/forget", forget, methods=["POST"]),
+    Route("/workloads/jobs/{job}/start", start, methods=["POST"]),
+    Route("/workloads/jobs/{job}/shutdown", shutdown, methods=["POST"]),
 ]

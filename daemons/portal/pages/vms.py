@@ -94,6 +94,7 @@ async def _one(
     me, live = account(request), portal(request).live
     seen = await live.view(me, "vms", node)
     rows = [row for row in seen.data["vms"] if row["vm"] == vm and node in ("", row["node"])]
+    migration = await _migration(request, vm)
     job = rows[0]["job"] if rows and rows[0]["managed"] else vm.rpartition("#")[0]
     instance = await _instance(request, job, vm) if job else None
     if not rows and instance is None:
@@ -106,6 +107,7 @@ async def _one(
         rows=rows,
         seen=seen,
         instance=instance,
+        migration=migration,
         job=job,
         problems=problems or [],
         given=given,
@@ -124,6 +126,16 @@ async def _instance(request: Request, job: str, vm: str) -> dict[str, Any] | Non
         return None
     found: list[dict[str, Any]] = [one for one in seen.data["job"]["instance_list"] if one["vm"] == vm]
     return found[0] if found else None
+
+
+async def _migration(request: Request, vm: str) -> dict[str, Any] | None:
+    """Return where a managed VM can be migrated to; None for any other VM, or one that is gone."""
+    try:
+        seen = await portal(request).live.view(account(request), "vm", vm)
+    except Refused:
+        return None
+    found: dict[str, Any] | None = seen.data["migration"]
+    return found
 
 
 def _deed(make: Callable[[str, str, str, str], BusRequest], typed: bool = False) -> Callable[[Request], Any]:

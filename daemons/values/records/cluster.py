@@ -20,6 +20,7 @@ from shared.values.actions import ActionKind
 from shared.values.agreement import Agreement, EnvironmentState
 from shared.values.jobs import Allotment, Job, JobPhase
 from shared.values.nodes import Handover, Node, NodeService
+from shared.values.vm_terms import VmTerms
 from shared.values.web_app import WebApp
 
 DECLARED = "declared"
@@ -74,7 +75,9 @@ class JobRecord:
     `runs_since_s`, from when on it runs (None: it does not); `ran_on`, the type of its nodes (None: it has not run; "":
     none, or several). `user`: the broker user that submitted it ("": not known). `reconciliation_paused`: what somebody
     else did to it last (None: nothing). Of an adopted VM: `definition`, its domain XML without our metadata in pieces,
-    and `definition_digest`, which names it ("": not known)."""
+    and `definition_digest`, which names it ("": not known); `taken`, whether its adoption has completed; `terms`, what
+    its operator wants; `lost_with_host`, whether it stopped with its host and is started again when that returns;
+    `moves_s`, when decisions moved it within the last day, and `pauses`, when migrations paused it and for how long."""
 
     job: Job
     request: str
@@ -103,6 +106,11 @@ class JobRecord:
     reconciliation_paused: ReconciliationPause | None = None
     definition: tuple[str, ...] = ()
     definition_digest: str = ""
+    taken: bool = False
+    terms: VmTerms | None = None
+    lost_with_host: bool = False
+    moves_s: tuple[float, ...] = ()
+    pauses: tuple[tuple[float, float], ...] = ()
 
     @property
     def key(self) -> tuple[str, str]:

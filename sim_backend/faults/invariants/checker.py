@@ -11,6 +11,7 @@ from agents.core.journal import Accepted, Finished
 from daemons.values.records.cluster import Deleted, EnvironmentRecord, JobRecord, WebRecord
 from shared.ports import effects as fx
 from shared.protocol.messages import (
+    AbortAction,
     AgentBound,
     EventsSeen,
     GoToSleep,
@@ -323,7 +324,7 @@ def term_of(message: AgentBound) -> int:
     """Return the term of a message to an agent."""
     if isinstance(message, Order):
         return message.action.term
-    assert isinstance(message, Hello | EventsSeen | GoToSleep | SetUpNode | Watch)
+    assert isinstance(message, Hello | EventsSeen | GoToSleep | SetUpNode | Watch | AbortAction)
     return message.term
 
 

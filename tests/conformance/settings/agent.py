@@ -534,6 +534,7 @@ TABLE: tuple[Row, ...] = (
             "libvirt.core_mhz": (1_000, 2_000),
             "libvirt.core_frac": (1, 0.5),
             "libvirt.memory_mib": (1_000, 900),
+            "libvirt.reachable_storage": ([], ["rbd:vms"]),
             "libvirt.keepalive_s": (5, 9),
             "libvirt.templates.*.volume": ("base", "base2"),
             "libvirt.templates.*.clone": ("overlay", "copy"),

@@ -14,6 +14,7 @@ from shared.protocol.operator_messages import (
     CreateEnvironment,
     DrainNode,
     HoldJob,
+    MoveVm,
     Query,
     SubmitJob,
     SubmitWeb,
@@ -143,6 +144,19 @@ def crowd(given: Given) -> object:
     harness.obey()
     harness.ask(DrainNode("d", "n1", True))
     return begun, [(order.kind, order.node) for order in harness.orders]
+
+
+def moved(given: Given) -> object:
+    """A VM is migrated whose guest changes much memory: how the agent is to do it."""
+    harness = led(given)
+    submit(harness, job("j"))
+    harness.obey()
+    home = harness.controller.cluster.jobs["j"].allotments[0].node
+    busy = {"dirty_mib_per_s": 500.0, "resident_mib": 9_000, "working_set_mib": 9_000}
+    harness.change(home, "j#0", **busy)
+    harness.report(home)
+    harness.ask(MoveVm("m", "j#0", next(name for name in NODES if name != home)))
+    return [order.migration for order in harness.orders if order.migration is not None]
 
 
 def four_nodes(given: Given) -> object:
@@ -339,4 +353,13 @@ TABLE: tuple[Row, ...] = (
         SHARES,
     ),
     *shown_by(learnt, {"operation_costs.learn": (True, False)}, SHARES),
+    *shown_by(
+        moved,
+        {
+            "migration.link_mib_per_s": (0, 5_000),
+            "migration.streams": (1, 4),
+            "migration.post_copy": (False, True),
+        },
+        ACTS,
+    ),
 )

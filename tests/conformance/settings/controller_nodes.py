@@ -8,6 +8,7 @@ from typing import Any
 
 from daemons.config.controller import ControllerConfig
 from daemons.decision.tables.memory import MemoryTables
+from daemons.drivers.fencing import with_fencing
 from daemons.drivers.power import make_driver
 from daemons.drivers.price_feed import feed_of
 from daemons.service.main import check
@@ -33,6 +34,7 @@ from tests.conformance.settings.row import OMITTED, Given, Row, shown_by, shown_
 from tests.support import parts
 from tests.support.controller_harness import job
 from tests.support.environment_cases import agreement
+from tests.support.fence_agent import FakeAgent
 
 NODES = ("n1", "n2", "n3")
 HOUR_S = 3600.0
@@ -320,6 +322,27 @@ def slow_program(given: Given) -> object:
     return make_driver(config.power).operate(PowerOperation.FENCE, "n1", ())
 
 
+# --- fencing --------------------------------------------------------------------------------------------------------
+
+
+def fenced(given: Given) -> object:
+    """How a node is fenced by two agents, of which the first fails: the answer, and how the agents were run."""
+    agents = {name: FakeAgent.make(given.folder / name) for name in ("FIRST", "SECOND", "SLOW")}
+    agents["FIRST"].script(always={"off": 1, "cuts": False, "prints": "no answer"})
+    agents["SLOW"].script(always={"off_s": 3.0})
+    text = given.text
+    for name, agent in agents.items():
+        text = text.replace(f"/{name}", str(agent.program))
+    for name in ("one", "two"):
+        secret = given.folder / f"secret-{name}"
+        secret.write_text(name)
+        secret.chmod(0o600)
+        text = text.replace(f"/SECRET-{name}", str(secret))
+    config = Given(text, given.folder).read(ControllerConfig)
+    answer = with_fencing(make_driver(config.power), config.fencing).operate(PowerOperation.FENCE, "n1", ())
+    return answer, [[run["options"] for run in agent.runs()] for agent in agents.values()]
+
+
 # --- setups ---------------------------------------------------------------------------------------------------------
 
 
@@ -348,6 +371,7 @@ def setups(given: Given) -> object:
 
 SERIES = HOSTS | {"prices.shape": "series", "prices.file": "/FOLDER/one.csv"}
 PROGRAM = ["/PROGRAM", "{node}", "{mac}"]
+FENCING: dict[str, Any] = {"fencing.methods": ["night", "other"], "fencing.method.*.agent": "/FIRST"}
 
 TABLE: tuple[Row, ...] = (
     *shown_together(
@@ -444,6 +468,27 @@ TABLE: tuple[Row, ...] = (
         slow_program,
         {"power.exec.limit_s": (1, 20)},
         {"power.driver": "exec", "power.exec.fence": ["/bin/sleep", "3"]},
+        waits=True,
+    ),
+    *shown_by(
+        fenced,
+        {"fencing.methods": (["night", "other"], ["other", "night"]), "fencing.attempts": (1, 3)},
+        FENCING | {"fencing.method.other.agent": "/SECOND"},
+    ),
+    *shown_by(
+        fenced,
+        {
+            "fencing.method.*.agent": ("/SECOND", "/FIRST"),
+            "fencing.method.*.options": ({"plug": "{node}"}, {"plug": "7"}),
+            "fencing.method.*.password_file": ("/SECRET-one", "/SECRET-two"),
+            "fencing.method.*.nodes": ({"n1": {"plug": "1"}, "n2": {"plug": "2"}}, {"n2": {"plug": "2"}}),
+        },
+        {"fencing.methods": ["night"], "fencing.method.*.agent": "/SECOND"},
+    ),
+    *shown_by(
+        fenced,
+        {"fencing.method.*.limit_s": (1, 20)},
+        {"fencing.methods": ["night"], "fencing.attempts": 1, "fencing.method.*.agent": "/SLOW"},
         waits=True,
     ),
     *shown_by(setups, {"setup.attempts": (1, 3)}, {"automation.level": "auto", "policies.placement": "first-fit"}),

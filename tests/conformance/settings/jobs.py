@@ -12,7 +12,7 @@ from daemons.values.settings import InterferenceSettings, PolicyChoice
 from shared.base.errors import InvalidInput
 from shared.protocol.operator_messages import CreateEnvironment, DrainNode, Query, SubmitJob
 from shared.values.actions import GuestChange
-from shared.values.jobs import Job, Rules, Stage
+from shared.values.jobs import Job, Preference, PreferenceKind, Rules, Stage
 from shared.values.load_vector import IO, NET, Loading
 from tests.conformance.settings.core import Recorded
 from tests.conformance.settings.row import Given, Row, shown_by
@@ -20,6 +20,7 @@ from tests.support.controller_harness import job
 from tests.support.environment_cases import agreement
 
 NODES = ("n1", "n2", "n3")
+LABELS = {"n1": ("old", "rack=a"), "n2": ("rack=a",), "n3": ("ssd", "rack=b")}
 FIRST_FIT, EDF, APC = PolicyChoice("first-fit"), PolicyChoice("edf"), PolicyChoice("apc")
 SHARES = PolicyChoice("first-fit", {"sharing": "composed"})
 STAGE: dict[str, Any] = {
@@ -37,10 +38,11 @@ def read(given: Given) -> Job:
 
 
 def recorded(placement: PolicyChoice = FIRST_FIT, nodes: tuple[str, ...] = NODES, **settings: Any) -> Recorded:
-    """A leader; n3 has the label ssd."""
+    """A leader; n1 and n2 are in one rack, n3 in another, and has the label ssd."""
     harness = Recorded(nodes, placement=placement, **settings)
-    if "n3" in harness.nodes:
-        harness.nodes["n3"] = replace(harness.nodes["n3"], labels=("ssd",))
+    for name, labels in LABELS.items():
+        if name in harness.nodes:
+            harness.nodes[name] = replace(harness.nodes[name], labels=labels)
     harness.lead()
     harness.say(CreateEnvironment("env", agreement("hpc", owner="kim", lower=1)), "owner.kim")
     return harness
@@ -71,6 +73,16 @@ def beside(given: Given) -> object:
     harness.wait(1_000.0, NODES)
     harness.obey()
     return harness.ordered
+
+
+def preferred(given: Given) -> object:
+    """Another job runs on n2, and would rather not share a node with it: where it starts."""
+    harness = recorded(APC)
+    averse = (Preference(PreferenceKind.ANTI_AFFINITY, "j", weight=50),)
+    harness.ask(SubmitJob("other", job("other", rules=Rules(node_affinity=("n2",), preferred=averse))))
+    harness.obey()
+    harness.ask(SubmitJob("s", read(given)))
+    return [order.node for order in harness.orders]
 
 
 def contest(given: Given) -> object:
@@ -123,17 +135,17 @@ def alike(given: Given) -> object:
 
 
 def loaded(given: Given) -> object:
-    """Jobs that load the disk or the network run on n1 and n2: where this one goes; or why it may not."""
+    """Jobs that load the disk and the network run on n1: where this one goes; or why it may not."""
     try:
         wanted = read(given)
     except InvalidInput as error:
         return [problem.where for problem in error.problems]
     harness = recorded(SHARES, interference=InterferenceSettings(network_mbit_per_s=1000.0))
-    for node, resource in (("n1", IO), ("n2", NET)):
+    for resource in (IO, NET):
         each = replace(
-            job(f"on-{node}", rules=Rules(node_affinity=(node,))), resource_profile=Loading(((resource, 0.9),))
+            job(f"loads-{resource}", rules=Rules(node_affinity=("n1",))), resource_profile=Loading(((resource, 0.9),))
         )
-        harness.ask(SubmitJob(f"s-{node}", each))
+        harness.ask(SubmitJob(f"s-{resource}", each))
     harness.obey()
     harness.ask(SubmitJob("s", wanted))
     return [order.node for order in harness.orders]
@@ -207,9 +219,32 @@ TABLE: tuple[Row, ...] = (
             "rules.affinity": ("", "g"),
             "rules.anti_affinity": ("", "h"),
             "rules.no_migration": (False, True),
+            "rules.label_anti_affinity": ([], ["old"]),
+            "rules.vm_affinity": ([], ["other"]),
+            "rules.vm_anti_affinity": ([], ["apart"]),
         },
         STAGE,
     ),
+    *shown_by(beside, {"rules.affinity_scope": ("node", "rack")}, STAGE | {"rules.vm_affinity": ["other"]}),
+    *shown_by(beside, {"rules.anti_affinity_scope": ("node", "rack")}, STAGE | {"rules.vm_anti_affinity": ["apart"]}),
+    *shown_by(
+        beside,
+        {
+            "rules.preferred[].node_affinity": ("n2", "n3"),
+            "rules.preferred[].node_anti_affinity": ("n1", "n2"),
+            "rules.preferred[].label_affinity": ("ssd", "old"),
+            "rules.preferred[].label_anti_affinity": ("rack=a", "ssd"),
+            "rules.preferred[].affinity": ("other", "apart"),
+            "rules.preferred[].anti_affinity": ("apart", "other"),
+        },
+        STAGE,
+    ),
+    *shown_by(
+        beside,
+        {"rules.preferred[].scope": ("node", "rack")},
+        STAGE | {"rules.preferred[].anti_affinity": "apart"},
+    ),
+    *shown_by(preferred, {"rules.preferred[].weight": (1, 100)}, STAGE | {"rules.preferred[].affinity": "other"}),
     *shown_by(
         contest,
         {

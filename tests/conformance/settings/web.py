@@ -18,7 +18,7 @@ from shared.protocol import topology
 from shared.protocol.messages import Watch, WebReport
 from shared.protocol.operator_messages import CreateEnvironment, DrainNode, Query, SubmitJob, SubmitWeb
 from shared.values.health import Health
-from shared.values.jobs import Job, Rules, Stage
+from shared.values.jobs import Job, Preference, PreferenceKind, Rules, Stage
 from shared.values.web_app import FlowSample, WebApp
 from tests.conformance.settings.core import Recorded
 from tests.conformance.settings.jobs import APC, FIRST_FIT, NODES, recorded
@@ -66,6 +66,16 @@ def begun(given: Given) -> object:
     harness.wait(1_000.0, NODES)
     harness.obey()
     return code, specs, harness.ordered, scrapes[:1]
+
+
+def weighed(given: Given) -> object:
+    """A job runs on n2, and would rather not share a node with it: where it starts."""
+    harness = recorded(APC)
+    averse = (Preference(PreferenceKind.ANTI_AFFINITY, "shop", weight=50),)
+    harness.ask(SubmitJob("averse", job("averse", rules=Rules(node_affinity=("n2",), preferred=averse))))
+    harness.obey()
+    harness.ask(SubmitWeb("s", read(given)))
+    return [order.node for order in harness.orders]
 
 
 def asked(harness: Recorded, seq: int, per_s: int, mean_s: float = 0.1) -> None:
@@ -220,9 +230,30 @@ TABLE: tuple[Row, ...] = (
             "rules.affinity": ("", "g"),
             "rules.anti_affinity": ("", "h"),
             "rules.no_migration": (False, True),
+            "rules.label_anti_affinity": ([], ["old"]),
+            "rules.vm_affinity": ([], ["other"]),
+            "rules.vm_anti_affinity": ([], ["apart"]),
         },
         FLOW | {"max_instances": 3},
     ),
+    *shown_by(begun, {"rules.affinity_scope": ("node", "rack")}, FLOW | {"rules.vm_affinity": ["other"]}),
+    *shown_by(begun, {"rules.anti_affinity_scope": ("node", "rack")}, FLOW | {"rules.vm_anti_affinity": ["apart"]}),
+    *shown_by(
+        begun,
+        {
+            "rules.preferred[].node_affinity": ("n2", "n3"),
+            "rules.preferred[].node_anti_affinity": ("n1", "n2"),
+            "rules.preferred[].label_affinity": ("ssd", "old"),
+            "rules.preferred[].label_anti_affinity": ("rack=a", "ssd"),
+            "rules.preferred[].affinity": ("other", "apart"),
+            "rules.preferred[].anti_affinity": ("apart", "other"),
+        },
+        FLOW,
+    ),
+    *shown_by(
+        begun, {"rules.preferred[].scope": ("node", "rack")}, FLOW | {"rules.preferred[].anti_affinity": "apart"}
+    ),
+    *shown_by(weighed, {"rules.preferred[].weight": (1, 100)}, FLOW | {"rules.preferred[].affinity": "averse"}),
     *shown_together(
         busy,
         {

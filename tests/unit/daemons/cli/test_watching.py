@@ -139,6 +139,7 @@ def test_every_list_and_show_of_a_view_has_it() -> None:
         "jobs list",
         "jobs show",
         "vms list",
+        "vms show",
         "web list",
         "web show",
         "env list",

@@ -130,11 +130,19 @@ def test_groups_of_constraints_are_kept_among_those_inside() -> None:
         Constraint(of.TOGETHER, ("a1", "p1")),
         Constraint(of.APART, ("p1",)),
         Constraint(of.APART, ("b1", "gone")),
+        Constraint(of.APART, ("a1", "p1"), scope="rack", weight=5, about=("a2", "b1")),
+        Constraint(of.TOGETHER, ("p1",), about=("a1",)),
+        Constraint(of.PIN, ("a1", "p1"), labels=("ssd",), weight=9),
     )
     parts = groups.parts(replace(seen({"p": POOL, "a": 0, "b": 1}, jobs), constraints=demands))
     assert [part.snapshot.constraints for part in parts] == [
-        (Constraint(of.APART, ("p1",)),),
-        (Constraint(of.PIN, ("a1",), ("n1",)), Constraint(of.APART, ("a1", "a2"))),
+        (Constraint(of.APART, ("p1",)), Constraint(of.PIN, ("p1",), labels=("ssd",), weight=9)),
+        (
+            Constraint(of.PIN, ("a1",), ("n1",)),
+            Constraint(of.APART, ("a1", "a2")),
+            Constraint(of.APART, ("a1",), scope="rack", weight=5, about=("a2",)),
+            Constraint(of.PIN, ("a1",), labels=("ssd",), weight=9),
+        ),
         (Constraint(of.APART, ("b1", "gone")),),
     ]
 

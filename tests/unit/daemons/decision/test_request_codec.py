@@ -274,8 +274,26 @@ def test_an_older_file_is_read() -> None:
 
 
 def _with_former_names(plain: dict[str, Any]) -> None:
+    """As it was before schema 10, with the constraints of before schema 11."""
+    _with_plain_constraints(plain)
     columns = plain["snapshot"]["workloads"]
     columns["needs"], columns["separate"] = columns.pop("required_labels"), columns.pop("spread")
+
+
+def _with_plain_constraints(plain: dict[str, Any]) -> None:
+    plain["snapshot"]["constraints"] = [each[:3] for each in plain["snapshot"]["constraints"]]
+
+
+def test_constraints_of_an_older_file_are_required_of_nodes() -> None:
+    """Given a file of schema 10, when it is read, then constraints are required, and about nodes."""
+
+    def older(plain: dict[str, Any]) -> None:
+        plain["schema"] = 10
+        _with_plain_constraints(plain)
+
+    given = replace(example(), constraints=(Constraint(ConstraintKind.APART, ("a", "b"), scope="rack", weight=7),))
+    made = from_bytes(altered(older, given), "f").request.snapshot
+    assert made.constraints == (Constraint(ConstraintKind.APART, ("a", "b")),)
 
 
 def _without_phases(plain: dict[str, Any]) -> None:
@@ -354,7 +372,7 @@ def test_a_new_column_needs_a_new_schema() -> None:
     parts |= {"power": PowerColumns, "windows": WindowView, "prices": PriceView, "environments": EnvironmentColumns}
     parts |= {"loading": LoadingColumns, "migration": MigrationColumns}
     columns = [f"{part}.{each.name}" for part, kind in parts.items() for each in fields(kind)]
-    assert (SCHEMA, sorted(names) + sorted(columns)) == (10, FIELDS.split())
+    assert (SCHEMA, sorted(names) + sorted(columns)) == (11, FIELDS.split())
 
 
 # --- from a live controller ------------------------------------------------------------------------------------------
@@ -493,9 +511,9 @@ def _with_start_s(number: float, plain: dict[str, Any]) -> None:
 
 
 def test_another_schema_is_refused_by_name() -> None:
-    said = refused(altered(lambda plain: plain.update(schema=11)))
-    known = " or ".join(map(str, range(1, 11)))
-    assert said == f"f: has schema 11, saved by program 1.2.3 (expected schema {known})"
+    said = refused(altered(lambda plain: plain.update(schema=12)))
+    known = " or ".join(map(str, range(1, 12)))
+    assert said == f"f: has schema 12, saved by program 1.2.3 (expected schema {known})"
 
 
 def test_a_file_that_is_cut_off_is_refused() -> None:
@@ -558,6 +576,14 @@ WRONG: tuple[tuple[Callable[[dict[str, Any]], Any], str], ...] = (
     (lambda plain: plain["snapshot"]["flows"].update(model=["x"] * 3), "snapshot.flows.model: has x"),
     (lambda plain: plain["snapshot"]["costs"].update(start_s=-1), "f: start_s: is -1.0"),
     (lambda plain: plain["snapshot"].update(constraints=[["x", [], []]]), "snapshot.constraints: has ['x'"),
+    (
+        lambda plain: plain["snapshot"].update(constraints=[["apart", ["a"], [], "", [], 101, []]]),
+        "snapshot.constraints: has weight 101",
+    ),
+    (
+        lambda plain: plain["snapshot"].update(constraints=[["apart", ["a"], [], 1, [], 0, []]]),
+        "snapshot.constraints: is 1",
+    ),
     (lambda plain: plain["placement"].pop("state"), "placement.state: is missing"),
     (lambda plain: plain["placement"].update(params=[]), "placement.params: is []"),
     (lambda plain: plain.pop("provisioning"), "request.provisioning: is missing"),
@@ -591,5 +617,9 @@ def test_what_is_wrong_for_provisioning_is_named(change: Callable[[dict[str, Any
 
 
 def test_constraints_come_back() -> None:
-    given = replace(example(), constraints=(Constraint(ConstraintKind.PIN, ("a", "b"), ("n1",)),))
+    constraints = (
+        Constraint(ConstraintKind.PIN, ("a", "b"), ("n1",), labels=("ssd",), weight=3),
+        Constraint(ConstraintKind.APART, ("a",), scope="rack", about=("b",)),
+    )
+    given = replace(example(), constraints=constraints)
     assert again(request(given)).snapshot.constraints == given.constraints

@@ -88,7 +88,7 @@ def test_where_a_job_may_run(tmp_path: Path) -> None:
         'affinity = "db"\nanti_affinity = "web"\nno_migration = true\n'
     )
     job = read(tmp_path, f'name = "a"\n{STAGE}{rules}')
-    assert job.rules == Rules(("n1", "n2"), ("n3",), "db", "web", True)
+    assert job.rules == Rules(("n1", "n2"), ("n3",), "db", anti_affinity="web", no_migration=True)
     assert understood(job)["rules"]["node_affinity"] == ["n1", "n2"]
 
 

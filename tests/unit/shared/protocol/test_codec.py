@@ -177,9 +177,10 @@ def test_only_maps_are_records(wrong: Any) -> None:
     assert "report: expected a map" in refusal(body_of(REPORT, b=wrong))
 
 
-@pytest.mark.parametrize("wrong", ["ab", None, 3, {}, {"vm": "a", "state": "running"}, ["a"], ["a", "running"] * 11])
+@pytest.mark.parametrize("wrong", ["ab", None, 3, {}, {"vm": "a", "state": "running"}, ["a"], ["a", "running"] * 50])
 def test_only_arrays_of_the_right_length_are_rows(wrong: Any) -> None:
-    assert "report.vms[0]: expected an array of 2 to 20, got " in refusal(body_of(USUAL, vms=[wrong]))
+    most = len(VmStatus.__struct_fields__)
+    assert f"report.vms[0]: expected an array of 2 to {most}, got " in refusal(body_of(USUAL, vms=[wrong]))
 
 
 def test_a_row_is_an_array_that_may_leave_out_the_last_fields() -> None:

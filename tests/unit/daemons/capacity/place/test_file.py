@@ -227,6 +227,22 @@ WRONG: tuple[tuple[dict[str, Any], str], ...] = (
         {"constraints": [{"kind": "keep", "members": ["j"], "nodes": ["n1"]}], "jobs": [job()]},
         "constraints[0].nodes: is given for keep",
     ),
+    (
+        {"constraints": [{"kind": "apart", "members": ["j"], "about": ["x"]}], "jobs": [job()]},
+        "constraints[0].about[0]: there is no 'x'",
+    ),
+    (
+        {"constraints": [{"kind": "apart", "members": ["j"], "labels": ["ssd"]}], "jobs": [job()]},
+        "constraints[0].labels: is given for apart",
+    ),
+    (
+        {"constraints": [{"kind": "pin", "members": ["j"], "labels": ["ssd"], "scope": "rack"}], "jobs": [job()]},
+        "constraints[0].scope: is given for pin",
+    ),
+    (
+        {"constraints": [{"kind": "keep", "members": ["j"], "weight": 3}], "jobs": [job()]},
+        "constraints[0].weight: is given for keep",
+    ),
     ({"operation_costs": "papers"}, "operation_costs: is 'papers' (expected one of none, paper or an object"),
     ({"operation_costs": {"start_s": 1}}, "operation_costs.migrate_s_per_mib: is missing"),
     ({"limits": {"changes": 1}}, "limits.changes: no such key (expected limits.changes_max)"),

@@ -8,6 +8,7 @@ import pytest
 from click.testing import CliRunner
 
 from daemons.cli.commands.doctor import Check, configuration, doctor
+from tests.support.fence_agent import FakeAgent
 
 
 def checks(tmp_path: Path, text: str) -> dict[str, Check]:
@@ -49,6 +50,28 @@ def test_a_driver_that_proves_nothing_off_is_a_warning(tmp_path: Path) -> None:
 
     assert found["power driver"].warning
     assert "confirm-off" in found["power driver"].fix
+
+
+def test_methods_of_fencing_prove_nodes_off_with_any_driver(tmp_path: Path) -> None:
+    agent = FakeAgent.make(tmp_path)
+    text = (
+        '[power]\ndriver = "wake-on-lan"\n[fencing]\nmethods = ["bmc"]\n'
+        f'[fencing.method.bmc]\nagent = "{agent.program}"\n'
+    )
+
+    found = checks(tmp_path, text)
+    assert found["power driver"].detail == "wake-on-lan does fence, wake"
+    assert not found["power driver"].warning
+    assert found["fencing"].ok
+    assert found["fencing"].detail.startswith("bmc; ")
+
+    agent.script(needs=("ip",))
+    failed = checks(tmp_path, text)["fencing"]
+    assert not failed.ok
+    assert "fencing.method.bmc.options" in failed.detail
+
+    agent.program.unlink()
+    assert "fencing.method.bmc.agent" in checks(tmp_path, text)["configuration"].detail
 
 
 def test_a_file_of_prices_with_a_gap_fails(tmp_path: Path) -> None:

@@ -155,9 +155,13 @@ def test_what_a_request_is_about_is_a_function_of_it() -> None:
     assert [(subject_of(message), asked_of(message)) for message, _, _ in cases] == [case[1:] for case in cases]
 
 
-def test_every_change_has_a_subject_but_the_switch_of_deciding() -> None:
+def test_every_change_has_a_subject_but_those_of_deciding() -> None:
     named = {"job", "app", "environment", "agreement", "vm", "node", "decision", "notification", "channel"}
-    assert [cls.KIND for cls in get_args(Change) if not named & set(cls.__dataclass_fields__)] == ["set-deciding"]
+    assert [cls.KIND for cls in get_args(Change) if not named & set(cls.__dataclass_fields__)] == [
+        "set-deciding",
+        "stop-plan",
+        "decide-now",
+    ]
 
 
 def test_records_are_bounded() -> None:

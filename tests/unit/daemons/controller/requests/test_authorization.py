@@ -22,17 +22,20 @@ from shared.protocol.operator_messages import (
     CancelJob,
     Change,
     CheckReservation,
+    CheckVmFit,
     ConfirmGone,
     ConfirmOff,
     ConsentEnvironment,
     CreateEnvironment,
     DeactivateEnvironment,
+    DecideNow,
     DestroyEnvironment,
     DrainNode,
     DropNotification,
     DryRun,
     HoldJob,
     MoveVm,
+    PowerVm,
     ProfileNode,
     Query,
     ReconcileVm,
@@ -45,12 +48,16 @@ from shared.protocol.operator_messages import (
     ResizeEnvironment,
     RetryNotification,
     SetDeciding,
+    SetJob,
+    SetWeb,
+    StopPlan,
     SubmitJob,
     SubmitWeb,
     TryChannel,
 )
 from shared.values.agreement import EnvironmentState
 from shared.values.load_vector import StandardJob, StandardRun
+from shared.values.new_vm import NewVm
 from tests.support.controller_harness import ControllerHarness, job
 from tests.support.environment_cases import agreement
 from tests.unit.daemons.controller.web.test_apps import shop
@@ -125,17 +132,23 @@ def asks(names: dict[str, str]) -> dict[type[Any], Request]:
             ApprovePlan("r", 1),
             RejectPlan("r", 1),
             SetDeciding("r", False),
+            StopPlan("r"),
+            DecideNow("r"),
             ConfirmGone("r", f"{names['job']}#0"),
             ReconcileVm("r", f"{names['job']}#0"),
             MoveVm("r", f"{names['job']}#0", "n2"),
             AdoptVm("r", "n1", "vm", "adopted"),
             ReleaseVm("r", names["job"]),
+            SetJob("r", names["job"], importance=2.0),
+            SetWeb("r", names["app"], importance=2.0),
+            PowerVm("r", names["job"], False),
             ProfileNode("r", "n1", StandardRun(StandardJob.IO, 1.0)),
             RetryNotification("r", "x"),
             DropNotification("r", "x"),
             TryChannel("r", "ops"),
             DryRun("r"),
             Assess("r", "suspend", names["job"]),
+            CheckVmFit("r", NewVm(1, 100)),
         )
     }
 
@@ -158,7 +171,7 @@ def known(harness: ControllerHarness) -> tuple[Any, ...]:
 
 
 def test_every_kind_of_request_is_tried() -> None:
-    assert set(KINDS) == {*get_args(Change), CheckReservation, DryRun, Assess}
+    assert set(KINDS) == {*get_args(Change), CheckReservation, CheckVmFit, DryRun, Assess}
 
 
 def test_who_somebody_is_follows_from_the_account() -> None:
@@ -201,6 +214,8 @@ CODES = {
     SubmitWeb: "unknown-environment",
     CancelJob: "unknown-job",
     HoldJob: "unknown-job",
+    SetJob: "unknown-job",
+    SetWeb: "unknown-web-app",
     RemoveWeb: "unknown-web-app",
     CreateEnvironment: "not-allowed",
     CheckReservation: "not-allowed",

@@ -22,7 +22,7 @@ from shared.protocol.operator_messages import (
     SubmitJob,
 )
 from shared.values.actions import ActionKind, GuestChange, Outcome
-from shared.values.jobs import JobPhase
+from shared.values.jobs import JobPhase, Preference, PreferenceKind, Rules
 from shared.values.vms import VmState, VmStatus
 from tests.support.controller_harness import ControllerHarness, job
 
@@ -159,6 +159,40 @@ def test_moves_that_cannot_be_are_refused_with_the_numbers() -> None:
     assert [action.kind for action in harness.obey()] == [ActionKind.SUSPEND]
 
 
+@pytest.mark.parametrize(
+    ("rules", "name"),
+    [
+        (Rules(node_affinity=("n1",)), "node_affinity"),
+        (Rules(node_anti_affinity=("n2",)), "node_anti_affinity"),
+        (Rules(label_anti_affinity=("ssd",)), "label_anti_affinity"),
+        (Rules(vm_anti_affinity=("other",)), "anti_affinity"),
+        (Rules(vm_anti_affinity=("other",), anti_affinity_scope="rack"), "anti_affinity"),
+        (Rules(vm_affinity=("near",)), "affinity"),
+        (Rules(vm_affinity=("near",), affinity_scope="rack"), ""),
+        (Rules(preferred=(Preference(PreferenceKind.ANTI_AFFINITY, "other"),)), ""),
+        (Rules(no_migration=True), ""),
+    ],
+)
+def test_a_move_obeys_required_rules(rules: Rules, name: str) -> None:
+    """`other` runs on n2, `near` on n1; both nodes are in one rack, so that only one on n3 may be apart."""
+    harness = ControllerHarness(nodes=("n1", "n2", "n3"))
+    for node, labels in (("n1", ("rack=r",)), ("n2", ("rack=r", "ssd")), ("n3", ("rack=s",))):
+        harness.nodes[node] = replace(harness.nodes[node], labels=labels)
+    harness.lead()
+    rack = rules.anti_affinity_scope == "rack"
+    harness.ask(SubmitJob("o", job("other", rules=Rules(node_affinity=("n2",)))))
+    harness.ask(SubmitJob("n", job("near", rules=Rules(node_affinity=("n1",)))))
+    home = Rules(node_affinity=("n3",)) if rack else Rules(node_affinity=("n1",))
+    harness.ask(SubmitJob("j", job("j", rules=home)))
+    harness.obey()
+    entry = harness.controller.cluster.jobs["j"]
+    entry.job = replace(entry.job, rules=rules)
+    answer = harness.ask(MoveVm("m", "j#0", "n2"))
+    assert (answer.code, answer.done) == (("constraint", False) if name else ("", True))
+    if name:
+        assert f"a rule, {name}, forbids it" in answer.detail
+
+
 def test_a_move_onto_a_node_that_takes_no_vms_is_refused() -> None:
     harness = running(job("a"))
     harness.ask(DrainNode("d", "n2", True))
@@ -214,8 +248,8 @@ def test_a_vm_that_is_not_ours_becomes_a_job_and_is_shut_off_with_its_guest() ->
     assert phase(harness, "web") is JobPhase.SHUT_OFF
     harness.report("n1")
     cycle(harness)
-    assert harness.orders == []  # its definition is nobody's to remove, and it is its owner's to start
-    assert alarms_of(harness) == [("adopted-vm-off", "web", "web-7 is shut off on n1")]
+    assert harness.orders == []  # its definition is nobody's to remove, and its guest wanted it off
+    assert alarms_of(harness) == []
     assert harness.store.get(("job", "web")).phase is JobPhase.SHUT_OFF
 
 
@@ -238,9 +272,6 @@ def test_an_adopted_vm_that_started_with_its_host_is_found_by_a_report() -> None
     harness.ask(ConfirmOff("c", "n1"))
     assert phase(harness, "web") is JobPhase.SHUT_OFF
     harness.boots["n1"] = "boot-2"
-    harness.change("n1", "web-7", state=VmState.CRASHED)
-    harness.report("n1")
-    assert alarms_of(harness) == [("adopted-vm-off", "web", "web-7 is shut off on n1")]
     harness.change("n1", "web-7", state=VmState.RUNNING)
     harness.wait(20.0, reporting=["n1", "n2"])
     assert (phase(harness, "web"), harness.orders, alarms_of(harness)) == (JobPhase.RUNNING, [], [])
@@ -249,7 +280,7 @@ def test_an_adopted_vm_that_started_with_its_host_is_found_by_a_report() -> None
 def test_an_adopted_vm_that_ended_is_not_lost_before_a_report_says_what_is_left() -> None:
     harness = adopted()
     harness.wait(2.0, reporting=["n2"])
-    harness.guest("n1", "web-7", GuestChange.ENDED)
+    harness.guest("n1", "web-7", GuestChange.VANISHED, detail="crashed")
     assert alarms_of(harness) == [("adopted-vm-off", "web", "web-7 is shut off on n1")]
 
 
@@ -275,6 +306,20 @@ def test_an_adopted_vm_that_is_shut_off_is_let_go_as_it_is() -> None:
     harness.result(release)
     cycle(harness)
     assert (harness.orders, alarms_of(harness)) == ([], [])
+
+
+def test_a_report_that_overtakes_the_answer_to_a_release_counts() -> None:
+    harness = adopted()
+    harness.guest("n1", "web-7", GuestChange.ENDED)
+    harness.report("n1")
+    assert harness.ask(ReleaseVm("f", "web")).done
+    (release,) = harness.take_orders()
+    harness.vms["n1"]["web-7"] = structs.replace(harness.vms["n1"]["web-7"], managed=False)
+    harness.report("n1")
+    assert "web-7" not in harness.controller.cluster.nodes["n1"].vms
+    harness.result(release)
+    cycle(harness)
+    assert harness.orders == []
 
 
 def test_cancelling_an_adopted_job_lets_its_vm_go_and_ends_nothing() -> None:
@@ -365,7 +410,7 @@ def test_adoptions_that_cannot_be_are_refused() -> None:
     harness = running()
     harness.vms["n1"]["web-7"] = structs.replace(STRANGER, state=VmState.PAUSED)
     harness.report("n1")
-    assert harness.ask(AdoptVm("1", "n1", "web-7", "web")).code == "vm-not-running"
+    assert harness.ask(AdoptVm("1", "n1", "web-7", "web")).code == "vm-not-adoptable"
     assert harness.ask(AdoptVm("2", "n1", "web-8", "web")).detail.endswith("nearest: 'web-7'")
     assert harness.ask(AdoptVm("3", "n1", "j#0", "web")).code == "vm-known"
     assert harness.ask(AdoptVm("4", "n9", "web-7", "web")).code == "unknown-node"

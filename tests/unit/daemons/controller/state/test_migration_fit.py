@@ -10,12 +10,18 @@ import numpy as np
 import pytest
 from msgspec import structs
 
-from daemons.controller.state.migration_fit import migration_columns
-from daemons.values.settings import PolicyChoice
+from daemons.controller.decide.apply import DesiredState
+from daemons.controller.requests.vms import BY_OPERATOR
+from daemons.controller.state.migration_fit import free_pages_mib, lacking_on, migration_columns, misfit
+from daemons.values.settings import ControllerSettings, PolicyChoice
+from shared.policy_api.decision import Change, ChangeKind
+from shared.protocol.codec import pack, unpack
 from shared.protocol.operator_messages import AddNode, HoldJob, MoveVm, Query, SubmitJob, SubmitWeb
 from shared.values.actions import ActionKind, Outcome
-from shared.values.migration import lacks
-from shared.values.vms import VmState
+from shared.values.jobs import Allotment
+from shared.values.migration import PageUse, lacks, pages_of
+from shared.values.nodes import HugepagePool, Node, NumaCell
+from shared.values.vms import VmState, VmStatus
 from shared.values.web_app import Flow, WebApp
 from tests.support import parts
 from tests.support.controller_harness import ControllerHarness, job
@@ -145,7 +151,7 @@ def test_the_columns_say_what_asking_one_by_one_says() -> None:
             harness.report(name)
         cluster = harness.controller.cluster
         nodes, jobs = list(cluster.nodes.values()), list(cluster.jobs.values())
-        columns = migration_columns(cluster, nodes, jobs, 0.0)
+        columns = migration_columns(nodes, jobs, 0.0)
         for row, entry in enumerate(jobs):
             homes = {allotment.node for allotment in entry.allotments}
             needs_all = [
@@ -193,3 +199,214 @@ def test_a_node_that_has_not_reported_may_have_any_template() -> None:
     harness.lead()
     harness.ask(AddNode("add", "n9"))
     assert harness.ask(SubmitJob("s", job(template="other"))).done
+
+
+# --- hugepages -------------------------------------------------------------------------------------------------------
+
+POOL = (HugepagePool(2_048, 1_000, 0), HugepagePool(2_048, 1_000, 1))
+FEATURES = ("hugepages=", "hugepages-2048=2000", "numa=0-1")
+PAGED = ("hugepages-2048=800",)
+
+
+def paged(
+    count: int, needs: tuple[str, ...] = PAGED, pools: dict[str, tuple[HugepagePool, ...]] | None = None
+) -> ControllerHarness:
+    """Jobs of 800 MiB that run on n1 in hugepages; nodes have 4,000 MiB, half of it in hugepages."""
+    harness = ControllerHarness(NODES, decide_s=300.0)
+    for name in NODES:
+        own = (pools or {}).get(name, POOL)
+        has = ("hugepages=", f"hugepages-2048={sum(pool.total_mib for pool in own)}", "numa=0-1")
+        harness.nodes[name] = replace(harness.nodes[name], migration_has=has, hugepages=own)
+    harness.lead()
+    for number in range(count):
+        harness.ask(SubmitJob(f"s{number}", job(f"j{number}", memory_mib=800, vcpus=1)))
+        harness.obey()
+        harness.change("n1", f"j{number}#0", migration_needs=needs)
+        harness.report("n1")
+    assert len(harness.vms["n1"]) == count
+    return harness
+
+
+def test_a_vm_in_hugepages_takes_no_ordinary_memory() -> None:
+    """Given jobs in hugepages, then a node has the more ordinary memory for others."""
+    harness = paged(2)
+    node = harness.controller.cluster.nodes["n1"]
+    assert (node.inventory is not None and node.inventory.usable_mib, node.room_mib()) == (2_000, 2_000.0)
+    assert (node.committed_mib, node.wanted_mib, sorted(node.paged)) == (0.0, 0.0, ["j0#0", "j1#0"])
+    assert free_pages_mib(node, pages_of(PAGED)) == [400]
+    snapshot = harness.computations[-1].request.snapshot
+    harness.change("n1", "j0#0", migration_needs=())
+    harness.report("n1")
+    assert (node.committed_mib, node.wanted_mib, sorted(node.paged)) == (800.0, 800.0, ["j1#0"])
+    assert free_pages_mib(node, pages_of(PAGED)) == [1_200]
+    assert snapshot is not None
+
+
+def test_the_snapshot_shows_ordinary_memory_alone() -> None:
+    harness = paged(1)
+    harness.ask(SubmitJob("more", job("more", memory_mib=500)))
+    snapshot = harness.computations[-1].request.snapshot
+    assert snapshot.nodes.memory_mib.tolist() == [2_000.0] * 3
+    assert snapshot.nodes.free_memory_mib.tolist() == [2_000.0] * 3
+    assert dict(zip(snapshot.workloads.names, snapshot.workloads.memory_mib.tolist(), strict=True)) == {
+        "j0": 0.0,
+        "more": 500.0,
+    }
+
+
+def test_unmanaged_vms_hold_hugepages_too() -> None:
+    harness = paged(1)
+    stranger = VmStatus(
+        "other", VmState.RUNNING, memory_mib=1_500, managed=False, migration_needs=("hugepages-2048=1400",)
+    )
+    harness.vms["n2"]["other"] = stranger
+    harness.report("n2")
+    node = harness.controller.cluster.nodes["n2"]
+    assert (node.unmanaged_mib, free_pages_mib(node, pages_of(PAGED))) == (100.0, [600])
+    reply = harness.ask(MoveVm("m", "j0#0", "n2"))
+    assert (reply.code, "hugepages-2048=800" in reply.detail) == ("migration-fit", True)
+    assert harness.ask(MoveVm("m2", "j0#0", "n3")).done
+
+
+def test_moves_of_one_decision_do_not_overcommit_a_pool() -> None:
+    """Given two VMs and room for one of them, then one is moved and the other stays."""
+    harness = paged(2, pools={"n1": (HugepagePool(2_048, 3_000),), "n2": POOL[:1], "n3": ()})
+    cluster, unit_of_work = harness.controller.cluster, harness.controller.unit_of_work
+    changes = [
+        Change(f"j{n}", cluster.jobs[f"j{n}"].revision, ChangeKind.MIGRATE, (Allotment("n2", 500.0),), BY_OPERATOR)
+        for n in range(2)
+    ]
+    dropped = DesiredState(cluster, unit_of_work, ControllerSettings()).apply(changes, harness.now_s)
+    harness.report("n1")  # what has happened is told with the next message
+    assert [(one.workload, one.reason.code.value) for one in dropped] == [("j1", "migration-fit")]
+    assert [cluster.jobs[name].allotments[0].node for name in ("j0", "j1")] == ["n2", "n1"]
+    assert "needs 800 MiB of 2 MiB hugepages; n2 has 200 MiB free" in harness.happenings("migration-unfit")[-1].detail
+
+
+def test_instances_of_one_job_share_what_is_free() -> None:
+    harness = ControllerHarness(NODES, decide_s=300.0)
+    for name in NODES:
+        own = POOL if name == "n1" else POOL[:1]
+        harness.nodes[name] = replace(harness.nodes[name], migration_has=FEATURES, hugepages=own)
+    harness.lead()
+    harness.ask(SubmitJob("s", job("gang", instances=2, memory_mib=800, vcpus=1)))
+    harness.obey()
+    homes = [name for name in NODES for _ in harness.vms[name]]
+    for name in NODES:
+        for vm in harness.vms[name]:
+            harness.change(name, vm, migration_needs=PAGED)
+        harness.report(name)
+    cluster = harness.controller.cluster
+    entry = cluster.jobs["gang"]
+    there = tuple(Allotment("n3", 500.0) for _ in homes)
+    change = Change("gang", entry.revision, ChangeKind.MIGRATE, there, BY_OPERATOR)
+    assert "gang#1: needs 800 MiB of 2 MiB hugepages; n3 has 200 MiB free" in misfit(cluster, entry, change)
+    one = Change("gang", entry.revision, ChangeKind.MIGRATE, (there[0], entry.allotments[1]), BY_OPERATOR)
+    assert misfit(cluster, entry, one) == ""
+
+
+def test_pages_of_a_cell_are_counted_against_those_that_may_be_in_it() -> None:
+    """Given a VM that is bound to cell 1 and one that may be in any, then cell 1 has what both leave."""
+    harness = paged(1)
+    held = {"a": ("hugepages-2048=300", "numa=1"), "b": ("hugepages-2048=400",), "c": ("hugepages-2048=500", "numa=0")}
+    for vm, needs in held.items():
+        harness.vms["n2"][vm] = VmStatus(vm, VmState.RUNNING, managed=False, migration_needs=needs)
+    harness.report("n2")
+    node = harness.controller.cluster.nodes["n2"]
+    for cells, free in (((), 800), ((0,), 100), ((1,), 300), ((0, 1), 800), ((7,), 0)):
+        use = PageUse(((2_048, 1),), frozenset(cells))
+        assert free_pages_mib(node, use) == [free], cells
+
+
+def test_a_vm_on_its_way_holds_its_pages_on_both_nodes() -> None:
+    harness = paged(1)
+    harness.ask(MoveVm("m", "j0#0", "n2"))
+    harness.take_orders()
+    nodes = harness.controller.cluster.nodes
+    assert [free_pages_mib(nodes[name], pages_of(PAGED)) for name in NODES] == [[1_200], [1_200], [2_000]]
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_what_is_bound_to_its_node_is_moved_by_nobody(policy: str) -> None:
+    """Also where nodes report no features at all."""
+    harness = running({}, policy)
+    harness.change("n1", "j#0", migration_needs=("bound=pci-device:0000:3b:00.0",))
+    harness.report("n1")
+    kinds = {kind for kind, _ in drained(harness)}
+    assert ActionKind.MIGRATE not in kinds
+    assert harness.ask(MoveVm("m", "j#0", "n2")).code == "migration-fit" or kinds == {ActionKind.SUSPEND}
+
+
+def test_random_moves_never_overcommit_a_pool() -> None:
+    """Whatever moves are asked for, in whatever order, no pool has to hold more than it has."""
+    rng = np.random.default_rng(4)
+    answers: set[str] = set()
+    for _ in range(10):
+        sizes = [int(size) for size in rng.choice((100, 300, 500), size=3)]
+        harness = ControllerHarness(NODES, decide_s=1e6)
+        for name, size in zip(NODES, (2_000, *sizes[:2]), strict=True):
+            pools = (HugepagePool(2_048, size),)
+            has = ("hugepages=", f"hugepages-2048={size}")
+            harness.nodes[name] = replace(harness.nodes[name], migration_has=has, hugepages=pools)
+        harness.lead()
+        for number in range(4):
+            harness.ask(SubmitJob(f"s{number}", job(f"j{number}", memory_mib=200, vcpus=1, work=1e9)))
+            harness.obey()
+            pages = int(rng.choice((100, 200)))
+            harness.change("n1", f"j{number}#0", migration_needs=(f"hugepages-2048={pages}",))
+            harness.report("n1")
+        for step in range(30):
+            vm, to = f"j{rng.integers(4)}#0", str(rng.choice(NODES))
+            answers.add(harness.ask(MoveVm(f"m{step}", vm, to)).code)
+            if rng.random() < 0.4:
+                harness.obey()
+                for name in NODES:
+                    harness.report(name)
+            for node in harness.controller.cluster.nodes.values():
+                held = {**node.claimed, **node.paged}
+                assert node.inventory is not None
+                used = sum(one.pages.total_mib for one in held.values())
+                assert used <= node.inventory.hugepages_mib, (node.name, sorted(held))
+    assert {"", "migration-fit"} <= answers
+
+
+def test_masks_of_hugepages_say_what_asking_one_by_one_says() -> None:
+    rng = np.random.default_rng(12)
+    for _ in range(15):
+        harness = ControllerHarness([f"n{i}" for i in range(5)]).lead()
+        for name in harness.nodes:
+            pools = tuple(HugepagePool(2_048, int(rng.choice((0, 200, 500))), cell) for cell in range(2))
+            total = sum(pool.total_mib for pool in pools)
+            has = ("hugepages=", f"hugepages-2048={total}", "numa=0-1") if rng.random() < 0.9 else ()
+            harness.nodes[name] = replace(harness.nodes[name], migration_has=has, hugepages=pools)
+        for number in range(6):
+            harness.ask(SubmitJob(f"s{number}", job(f"j{number}", memory_mib=300)))
+        harness.obey()
+        for vms in harness.vms.values():
+            for vm in list(vms):
+                needs = [f"hugepages-2048={rng.choice((100, 300))}"] if rng.random() < 0.8 else []
+                needs += [f"numa={rng.integers(2)}"] if needs and rng.random() < 0.5 else []
+                vms[vm] = structs.replace(vms[vm], migration_needs=tuple(needs))
+        for name in harness.nodes:
+            harness.report(name)
+        cluster = harness.controller.cluster
+        nodes, jobs = list(cluster.nodes.values()), list(cluster.jobs.values())
+        columns = migration_columns(nodes, jobs, 0.0)
+        for row, entry in enumerate(jobs):
+            (instance,) = entry.instances
+            home = entry.allotments[0].node if entry.allotments else ""
+            if not home:
+                continue
+            naive = [node.name == home or not lacking_on(cluster, instance, node.name) for node in nodes]
+            got = columns.nodes_of(row) if columns is not None else None
+            assert (got.tolist() if got is not None else [True] * 5) == naive
+
+
+def test_a_record_of_before_numa_and_hugepages_is_still_read() -> None:
+    """Given a node as an older controller stored it, then it has neither cells nor hugepages."""
+    node = Node("n", 4, 1_000.0, memory_mib=4_000)
+    stored = pack(node, Node)
+    assert b"hugepages" not in stored
+    assert unpack(stored, Node) == node
+    new = replace(node, numa_cells=(NumaCell(0, "0-3", 4_000),), hugepages=POOL)
+    assert unpack(pack(new, Node), Node) == new

@@ -181,7 +181,8 @@ def test_forget_and_adopt(rig: Rig, tmp_path: Path) -> None:
     listed = {row["name"]: row for row in rig.asked("nodes", "list")["nodes"]}
     assert listed[node]["memory"]["unmanaged_mib"] == 1_000
     assert "1,000 MiB" in words(rig, "nodes", "list").partition("memory of others")[2]
-    assert rig.asked("vms", "adopt", row["vm"], "--node", node, "--job", "taken")["done"] is True
+    (done,) = rig.asked("vms", "adopt", row["vm"], "--node", node, "--job", "taken")["done"]
+    assert (done["vm"], done["job"]) == (row["vm"], "taken")
     rig.run(60.0)
     found: dict[str, Any] = rig.asked("jobs", "show", "taken")["job"]
     assert (found["phase"], found["adopted"]) == ("running", True)

@@ -129,7 +129,7 @@ def test_every_view_has_its_section_and_its_time_and_term() -> None:
     assert set(QUERIES) == VIEWS.keys() | harness.controller.features.handlers("views").keys()
     assert set(QUERIES) <= headings
     harness.controller.cluster.jobs["a"].definition = ("<domain/>",)
-    subjects = {"node": "n1", "job": "a", "definition": "a", "web-app": "shop", "environment": "hpc"}
+    subjects = {"node": "n1", "vm": "a#0", "job": "a", "definition": "a", "web-app": "shop", "environment": "hpc"}
     for what in QUERIES:
         data = view(harness, what, subjects.get(what, ""))
         assert (data["at_s"], data["term"]) == (harness.now_s, 1)

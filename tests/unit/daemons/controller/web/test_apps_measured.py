@@ -15,7 +15,7 @@ from shared.ports import effects as fx
 from shared.protocol import topology
 from shared.protocol.messages import WebReport
 from shared.protocol.operator_messages import Query, RemoveWeb, SubmitJob, SubmitWeb
-from shared.values.jobs import Constraint, ConstraintKind, Rules
+from shared.values.jobs import Constraint, ConstraintKind, Preference, PreferenceKind, Rules
 from shared.values.web_app import Flow, FlowSample, ModelForm, WebApp
 from tests.support.controller_harness import ControllerHarness, job
 
@@ -374,6 +374,35 @@ def test_constraints_of_jobs_and_applications() -> None:
         Constraint(ConstraintKind.FORBID, ("b",), ("n2",)),
         Constraint(ConstraintKind.TOGETHER, ("a", "b")),
         Constraint(ConstraintKind.APART, ("b", "shop")),
+    }
+
+
+def test_scopes_named_workloads_and_preferences_become_constraints() -> None:
+    of, prefer = ConstraintKind, PreferenceKind
+    soft = tuple(
+        Preference(kind, target, weight=5) for kind, target in ((prefer.LABEL_AFFINITY, "ssd"), (prefer.AFFINITY, "b"))
+    )
+    rules = {
+        "a": Rules(anti_affinity="db", anti_affinity_scope="rack", vm_affinity=("b", "nobody"), preferred=soft),
+        "b": Rules(anti_affinity="db", vm_anti_affinity=("b", "c"), label_anti_affinity=("old",)),
+        "c": Rules(
+            preferred=(Preference(prefer.ANTI_AFFINITY, "db", "zone", 9), Preference(prefer.NODE_ANTI_AFFINITY, "n1"))
+        ),
+    }
+    harness = harness_with(shop(rules=Rules(preferred=(Preference(prefer.ANTI_AFFINITY, "db", "zone", 9),))))
+    for name, each in rules.items():
+        assert harness.ask(SubmitJob(name, job(name, rules=each))).done
+    assert set(snapshot(harness).constraints) == {
+        Constraint(of.APART, ("a",), scope="rack", about=("a", "b")),
+        Constraint(of.APART, ("b",), about=("a", "b")),
+        Constraint(of.TOGETHER, ("a",), about=("b",)),
+        Constraint(of.APART, ("b",)),
+        Constraint(of.APART, ("b",), about=("c",)),
+        Constraint(of.FORBID, ("b",), labels=("old",)),
+        Constraint(of.PIN, ("a",), labels=("ssd",), weight=5),
+        Constraint(of.TOGETHER, ("a",), about=("b",), weight=5),
+        Constraint(of.FORBID, ("c",), ("n1",), weight=10),
+        Constraint(of.APART, ("c", "shop"), scope="zone", weight=9, about=("a", "b", "c", "shop")),
     }
 
 

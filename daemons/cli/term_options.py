@@ -1,0 +1,102 @@
+"""Options for the terms of adopted VMs and for rules, and what they change."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+import msgspec
+
+from daemons.cli.numbers import Number, Whole
+from daemons.manifests.vm_terms import read_rules, with_changes
+from shared.values.jobs import Rules
+from shared.values.vm_terms import MOVES_PER_DAY_MAX, PAUSE_S_PER_DAY_MAX, OnShutdown, VmAutomation, VmTerms
+
+F = TypeVar("F", bound=Callable[..., Any])
+IMPORTANCE = Number(0.001, 1e6)
+KEYS = ("on_shutdown", "suspend", "automation", "moves_per_day", "pause_s_per_day", "post_copy")
+NO_LIMIT = "none"
+CLUSTER = "cluster"
+
+importance_option = click.option(
+    "--importance", type=IMPORTANCE, help="Weight against other workloads when CPU is short."
+)
+rules_option = click.option(
+    "--rules",
+    "rules_file",
+    type=click.Path(path_type=Path),
+    help="TOML file with a table [rules], which replaces the rules. An empty table removes them.",
+)
+
+
+def _limit(of: Number | Whole) -> Callable[[click.Context, click.Parameter, str | None], Any]:
+    def convert(context: click.Context, parameter: click.Parameter, text: str | None) -> Any:
+        return text if text in (None, NO_LIMIT) else of.convert(text, parameter, context)
+
+    return convert
+
+
+_OPTIONS = (
+    click.option(
+        "--automation",
+        type=click.Choice([*(level.value for level in VmAutomation), CLUSTER]),
+        help="How far decisions about it are carried out; `cluster`: as everywhere.",
+    ),
+    click.option(
+        "--on-shutdown",
+        type=click.Choice([each.value for each in OnShutdown]),
+        help="What happens when its guest shuts itself down.",
+    ),
+    click.option("--suspend/--no-suspend", default=None, help="Let decisions save it to disk for others, or not."),
+    click.option(
+        "--moves-per-day",
+        metavar="N|none",
+        callback=_limit(Whole(1, MOVES_PER_DAY_MAX)),
+        help="Most migrations that decisions may order within 24 hours.",
+    ),
+    click.option(
+        "--pause-s-per-day",
+        metavar="S|none",
+        callback=_limit(Number(0.0, PAUSE_S_PER_DAY_MAX, above=True)),
+        help="Longest time that these may pause it within 24 hours.",
+    ),
+    click.option("--post-copy/--no-post-copy", default=None, help="Let migrations switch to post-copy, or not."),
+)
+
+
+def term_options(function: F) -> F:
+    """Add the options for the terms of VMs; their values come as `KEYS`."""
+    for option in reversed(_OPTIONS):
+        function = option(function)
+    return function
+
+
+def changed_terms(row: Mapping[str, Any] | None, options: Mapping[str, Any]) -> VmTerms | None:
+    """Return the terms that options make of those in a row of the view `job` (None: of a job that is no adopted VM);
+    None where no option is given."""
+    given = {key: options[key] for key in KEYS if options[key] is not None}
+    if not given:
+        return None
+    terms = VmTerms() if row is None else _terms_of(row)
+    for key, none in (("moves_per_day", NO_LIMIT), ("pause_s_per_day", NO_LIMIT), ("automation", CLUSTER)):
+        if given.get(key) == none:
+            cleared: dict[str, Any] = {key: None}
+            terms = replace(terms, **cleared)
+            del given[key]
+    if "on_shutdown" in given:
+        given["on_shutdown"] = OnShutdown(given["on_shutdown"])
+    if "automation" in given:
+        given["automation"] = VmAutomation(given["automation"])
+    return with_changes(terms, **given)
+
+
+def changed_rules(file: Path | None) -> Rules | None:
+    """Return the rules in a file; None without one."""
+    return None if file is None else read_rules(file)
+
+
+def _terms_of(row: Mapping[str, Any]) -> VmTerms:
+    return msgspec.convert({key: row[key] for key in ("running", *KEYS)}, VmTerms)

@@ -1,0 +1,99 @@
+"""Stops plans in progress: what has not begun is not wanted any more, what runs ends or is aborted."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from daemons.controller.decide.approval import Approvals
+from daemons.controller.state import transitions
+from daemons.controller.state.cluster import Cluster
+from daemons.controller.state.jobs import Instance, JobEntry
+from daemons.controller.state.unit_of_work import UnitOfWork
+from shared.policy_api.decision import Change, ChangeKind, Reason, ReasonCode
+from shared.ports.effects import Publish
+from shared.protocol import topology
+from shared.protocol.messages import AbortAction
+from shared.values.actions import ActionKind
+from shared.values.jobs import Allotment, JobPhase
+
+_STOPPED = Reason(ReasonCode.OPERATOR)
+
+
+@dataclass(slots=True)
+class Stopped:
+    """What became of the steps in progress: workloads that stay as they are, and operations that end or are aborted."""
+
+    kept: int = 0
+    ends: int = 0
+    aborted: int = 0
+
+    def __str__(self) -> str:
+        return f"{self.kept} workloads stay as they are, {self.ends} operations end, {self.aborted} are aborted"
+
+
+class PlanStop:
+    """Makes the present state of workloads the desired one, where a decision wanted another."""
+
+    def __init__(self, cluster: Cluster, unit_of_work: UnitOfWork, approving: Approvals) -> None:
+        self.cluster, self.unit_of_work, self._approving = cluster, unit_of_work, approving
+
+    def stop(self, abort: bool, now_s: float) -> Stopped:
+        """Stop what is in progress; `abort`: migrations that run are aborted. What was given up is not proposed again
+        for a while. O(active workloads)."""
+        found, given_up = Stopped(), []
+        for entry in list(self.cluster.active.values()):
+            if entry.over or entry.phase is not JobPhase.RUNNING:
+                continue
+            if not entry.released:
+                given_up += self._give_up_start(entry, found)
+            else:
+                given_up += self._stay(entry, abort, found)
+        self._approving.give_up(given_up, now_s)
+        self.unit_of_work.emit(now_s, "plan-stopped", "controller", str(found))
+        return found
+
+    def _give_up_start(self, entry: JobEntry, found: Stopped) -> list[Change]:
+        """Let a workload of which nothing has been ordered wait again; one that has begun to start comes to run."""
+        if entry.begun_s is not None or entry.adopted:
+            found.ends += sum(instance.in_flight is not None for instance in entry.instances)
+            return []
+        kind = ChangeKind.RESUME if entry.resuming else ChangeKind.START
+        transitions.take_back(self.cluster, entry, entry.resuming)
+        self.unit_of_work.change(entry)
+        found.kept += 1
+        return [self._change(entry, kind)]
+
+    def _stay(self, entry: JobEntry, abort: bool, found: Stopped) -> list[Change]:
+        allotments = list(entry.allotments)
+        for index, instance in enumerate(entry.instances):
+            flight = instance.in_flight
+            moves = flight is not None and flight.kind is ActionKind.MIGRATE
+            if flight is not None and not (moves and abort):
+                found.ends += 1
+                continue
+            if moves:
+                found.aborted += 1
+                self._abort(instance)
+            here = self._home(instance)
+            if here and here != allotments[index].node:
+                allotments[index] = Allotment(here, allotments[index].cpu_mhz)
+        if tuple(allotments) == entry.allotments:
+            return []
+        transitions.reallot(self.cluster, entry, allotments)
+        self.unit_of_work.change(entry)
+        found.kept += 1
+        return [self._change(entry, ChangeKind.MIGRATE)]
+
+    @staticmethod
+    def _change(entry: JobEntry, kind: ChangeKind) -> Change:
+        return Change(entry.job.name, entry.revision, kind, entry.allotments, _STOPPED)
+
+    def _home(self, instance: Instance) -> str:
+        """Return the node on which the VM lives ("": not known for certain)."""
+        return next(iter(instance.may_run_on)) if len(instance.may_run_on) == 1 else instance.home
+
+    def _abort(self, instance: Instance) -> None:
+        flight = instance.in_flight
+        assert flight is not None
+        message = AbortAction(flight.node, self.unit_of_work.term, flight.boot_id, flight.id)
+        self.unit_of_work.stored.append(Publish(topology.ACTIONS, flight.node, message))

@@ -1,0 +1,163 @@
+"""How VMs are migrated: by which method, how fast, and when not, by what their guests change and what earlier
+migrations took.
+
+A forecast needs the guest's dirty rate, from its node's reports, and the rate of the nodes' links: configured, or the
+best that was measured of the two nodes. Without a rate nothing is refused: auto-converge costs nothing where it is not
+needed, and the agent aborts what does not converge. What is learned is kept in memory; a new leader learns again.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+from daemons.controller.state.cluster import Cluster
+from daemons.controller.state.jobs import Instance
+from daemons.controller.state.vm_terms import terms_of
+from daemons.models.migration_backoff import is_calmer, retry_after_s
+from daemons.models.migration_bandwidth import NodeLink, Transfer, shares
+from daemons.models.migration_choice import MigrationChoice, MigrationLimits, choose
+from daemons.models.migration_history import MigrationHistory
+from daemons.models.migration_time import Link, MigrationDemand
+from daemons.values.settings import ControllerSettings
+from shared.protocol.messages import Result
+from shared.values.actions import ActionKind, Outcome
+from shared.values.migration_terms import MigrationFigures, MigrationTerms
+from shared.values.vms import VmStatus
+
+SENT_MAX = 20_000  # forecasts of orders that nobody answers go, the oldest first
+SAFETY = 1.25
+LEAST_MIB = 64.0  # a migration that moved less says nothing of the link
+
+
+@dataclass(slots=True)
+class _Stuck:
+    """Migrations of a VM that did not converge: how many in a row, the guest's dirty rate then, and until when none is
+    tried again."""
+
+    failures: int = 0
+    dirty_mib_per_s: float = math.nan
+    until_s: float = -math.inf
+
+
+class Migrations:
+    """Chooses methods, and learns from what came of them."""
+
+    def __init__(self, cluster: Cluster, settings: ControllerSettings) -> None:
+        self.cluster, self.settings, self._keys = cluster, settings, settings.migration
+        self.history = MigrationHistory()
+        self._rates: dict[str, float] = {}  # best measured, by node
+        self._forecasts: dict[str, tuple[str, float]] = {}  # by action: the target, and the forecast in s (nan: none)
+        self._stuck: dict[str, _Stuck] = {}
+
+    # --- before it begins -------------------------------------------------------------------------------------------
+
+    def refusal(self, instance: Instance, node: str, to_node: str, now_s: float) -> str:
+        """Return why a migration that a decision wants would not end, in words ("": it would, or nothing is known)."""
+        status = self._status(instance, node)
+        stuck = self._stuck.get(instance.vm)
+        if stuck is not None and now_s < stuck.until_s:
+            if status is None or not is_calmer(status.dirty_mib_per_s, stuck.dirty_mib_per_s):
+                return f"did not converge {stuck.failures} times; it is tried again in {stuck.until_s - now_s:.0f} s"
+            stuck.until_s = now_s
+        choice = self._choice(instance, node, to_node)
+        if choice is None or choice.forecast is not None or choice.guessed or status is None:
+            return ""
+        rate = self._rate(node, to_node)
+        changes = f"its guest changes {status.dirty_mib_per_s:.0f} MiB/s, the link carries {rate:.0f} MiB/s"
+        if choice.refusal == "too-slow":
+            return f"would take longer than {self.settings.operation_timeout_s:g} s: {changes}"
+        return f"would not converge: {changes}; allow post-copy, or migrate it when it is calmer"
+
+    def terms(self, instance: Instance, node: str, to_node: str, action: str) -> MigrationTerms:
+        """Return how the agent is to migrate a VM, and remember the forecast of this action."""
+        choice = self._choice(instance, node, to_node)
+        forecast_s = math.nan
+        if choice is not None and choice.forecast is not None and not choice.guessed:
+            forecast_s = choice.forecast.duration_s / self.history.factor(instance.vm, to_node)
+        self._forecasts[action] = to_node, forecast_s
+        if len(self._forecasts) > SENT_MAX:
+            del self._forecasts[next(iter(self._forecasts))]
+        if choice is None:
+            blind = MigrationChoice(None, (), self._may_post_copy(instance), guessed=True)
+            return replace(blind.terms(self._limits()), streams=self._streams(instance))
+        share = self._share(node, to_node)
+        return choice.terms(self._limits(), share if share < self._rate(node, to_node) else 0.0)
+
+    def _choice(self, instance: Instance, node: str, to_node: str) -> MigrationChoice | None:
+        rate, status = self._rate(node, to_node), self._status(instance, node)
+        if rate <= 0.0 or status is None:
+            return None
+        demand = MigrationDemand(
+            float(status.resident_mib or status.memory_mib),
+            status.dirty_mib_per_s,
+            float(status.working_set_mib),
+            disk_mib=float(status.disk_mib),
+        )
+        link = Link(min(rate, self._share(node, to_node)), streams=self._streams(instance))
+        factor = self.history.factor(instance.vm, to_node)
+        return choose(demand, link, self._limits(), self._may_post_copy(instance), factor)
+
+    def _limits(self) -> MigrationLimits:
+        return MigrationLimits(self.settings.operation_timeout_s, safety=SAFETY)
+
+    def _streams(self, instance: Instance) -> int:
+        return 1 if self._may_post_copy(instance) else self._keys.streams
+
+    def _may_post_copy(self, instance: Instance) -> bool:
+        return self._keys.post_copy or (bool(instance.job.adopted) and terms_of(instance.job).post_copy)
+
+    def _rate(self, node: str, to_node: str) -> float:
+        """Return the rate of the link between two nodes in MiB/s (0: not known)."""
+        if self._keys.link_mib_per_s > 0.0:
+            return self._keys.link_mib_per_s
+        return min(self._rates.get(node, 0.0), self._rates.get(to_node, 0.0))
+
+    def _share(self, node: str, to_node: str) -> float:
+        """Return what one more migration gets beside those in progress, in MiB/s. O(migrations in progress)."""
+        flights = [one.in_flight for one in self.cluster.actions.values() if one.in_flight is not None]
+        moves = [Transfer(flight.node, flight.to_node) for flight in flights if flight.kind is ActionKind.MIGRATE]
+        moves.append(Transfer(node, to_node))
+        names = {name for one in moves for name in (one.source, one.target)}
+        rates = {name: self._keys.link_mib_per_s or self._rates.get(name, math.inf) for name in names}
+        return float(shares(moves, {name: NodeLink(rate, rate) for name, rate in rates.items()})[-1])
+
+    def _status(self, instance: Instance, node: str) -> VmStatus | None:
+        there = self.cluster.nodes.get(node)
+        return None if there is None else there.vms.get(instance.vm)
+
+    # --- after it ended ---------------------------------------------------------------------------------------------
+
+    def answered(self, instance: Instance, result: Result, now_s: float) -> str:
+        """Learn from how a migration ended; return what is known of it in words, for the event."""
+        forecast = self._forecasts.pop(result.action, None)
+        figures = result.migrated
+        if figures is None:
+            return ""
+        if result.outcome is Outcome.OK:
+            self._stuck.pop(instance.vm, None)
+            return self._learn(instance, result.node, figures, *(forecast or ("", math.nan)))
+        if result.outcome is Outcome.NOT_CONVERGING:
+            stuck = self._stuck.setdefault(instance.vm, _Stuck())
+            stuck.failures += 1
+            stuck.dirty_mib_per_s = figures.dirty_mib_per_s
+            stuck.until_s = now_s + retry_after_s(stuck.failures)
+        return ""
+
+    def _learn(self, instance: Instance, node: str, figures: MigrationFigures, to_node: str, forecast_s: float) -> str:
+        paused = f"paused for {figures.downtime_s:.2f} s"
+        words = f"{figures.method.value}, took {figures.duration_s:.1f} s"
+        if figures.transferred_mib >= LEAST_MIB and figures.duration_s > 0.0:
+            rate = figures.transferred_mib / figures.duration_s
+            for name in {node, to_node} - {""}:
+                self._rates[name] = max(rate, self._rates.get(name, 0.0))
+        if math.isnan(forecast_s):
+            return f"{words}, {paused}"
+        expected_s = forecast_s * self.history.factor(instance.vm, to_node)
+        self.history = self.history.with_measured(instance.vm, to_node, forecast_s, figures.duration_s)
+        return f"{words} (forecast {expected_s:.1f} s), {paused}"
+
+    def until_s(self, instance: Instance) -> float:
+        """Return until when no migration of a VM is tried (-inf: none has failed to converge)."""
+        stuck = self._stuck.get(instance.vm)
+        return -math.inf if stuck is None else stuck.until_s

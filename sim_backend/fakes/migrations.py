@@ -1,0 +1,62 @@
+"""How migrations of the fake hypervisor go whose guests are known to change memory: by the course of
+`sim_backend.world.migrating`, at the rate that is free when they begin."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field, replace
+
+from shared.values.actions import Outcome
+from shared.values.migration_terms import NOT_MEASURED, MigrationFigures, MigrationMethod, MigrationTerms
+from sim_backend.world.migrating import Course, GuestMemory
+
+LIMIT_S = 300.0
+DOWNTIME_S = 0.3
+SWITCH_FRAC = 0.5  # of the limit
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """How a migration will end, and after how long."""
+
+    duration_s: float
+    outcome: Outcome
+    figures: MigrationFigures
+
+
+@dataclass(slots=True)
+class Migrations:
+    """Guests, by VM, with what they change; migrations of other VMs take what `OperationCosts` say. A host's link
+    carries `link_mib_per_s` each way."""
+
+    memories: dict[str, GuestMemory] = field(default_factory=dict)
+    link_mib_per_s: float = 1_000.0
+
+    def plan(self, vm: str, terms: MigrationTerms | None, others: int, runs: bool) -> Planned | None:
+        """Return how a migration beside `others` on the same links will go; None for a VM that is not known here."""
+        memory = self.memories.get(vm)
+        if memory is None:
+            return None
+        terms = terms or MigrationTerms()
+        if not runs:
+            memory = replace(memory, dirty_mib_per_s=0.0)
+        limit_s = terms.limit_s or LIMIT_S
+        rate = min(self.link_mib_per_s / (others + 1), terms.bandwidth_mib_per_s or math.inf)
+        downtime_s = terms.downtime_ms / 1e3 or DOWNTIME_S
+        switch_s = math.inf
+        if terms.may_switch and runs:
+            switch_s = 0.0 if terms.method is MigrationMethod.POST_COPY else SWITCH_FRAC * limit_s
+        course = Course(memory, 0.0, downtime_s, terms.method is MigrationMethod.AUTO_CONVERGE)
+        took_s = course.run(rate, switch_s, most_s=limit_s if math.isinf(switch_s) else math.inf)
+        ends = math.isfinite(took_s)
+        method = MigrationMethod.AUTO_CONVERGE if course.throttle_frac > 0.0 else MigrationMethod.PRE_COPY
+        figures = MigrationFigures(
+            MigrationMethod.POST_COPY if course.switched else method,
+            took_s if ends else limit_s,
+            downtime_s=course.downtime_s if ends else NOT_MEASURED,
+            transferred_mib=course.sent_mib,
+            rounds=course.rounds,
+            dirty_mib_per_s=course.dirty_mib_per_s,
+            throttle_frac=course.throttle_frac,
+        )
+        return Planned(figures.duration_s, Outcome.OK if ends else Outcome.NOT_CONVERGING, figures)

@@ -1,0 +1,131 @@
+"""A plan in progress is stopped: nothing new begins, what runs ends or is aborted, and nothing is left half-done."""
+
+from __future__ import annotations
+
+from daemons.values.settings import Automation, PolicyChoice
+from shared.ports import effects as fx
+from shared.protocol.messages import AbortAction
+from shared.protocol.operator_messages import DecideNow, DrainNode, MoveVm, SetDeciding, StopPlan, SubmitJob
+from shared.values.actions import Action, ActionKind, Outcome
+from shared.values.jobs import JobPhase
+from tests.support.controller_harness import ControllerHarness, job
+
+
+class Harness(ControllerHarness):
+    """Keeps what agents are asked to abort."""
+
+    def __init__(self, **settings: object) -> None:
+        self.aborts: list[AbortAction] = []
+        super().__init__(**settings)  # type: ignore[arg-type]
+
+    def carry(self, effects: list[fx.Effect]) -> None:
+        for effect in effects:
+            if isinstance(effect, fx.Publish) and isinstance(effect.message, AbortAction):
+                self.aborts.append(effect.message)
+        super().carry(effects)
+
+
+def running(count: int = 1, **settings: object) -> Harness:
+    harness = Harness(**settings)
+    harness.lead()
+    for number in range(count):
+        harness.ask(SubmitJob(f"r{number}", job(f"j{number}", memory_mib=100)))
+    harness.obey()
+    for node in harness.nodes:
+        harness.report(node)
+    return harness
+
+
+def moving(count: int = 2) -> tuple[Harness, Action]:
+    """Jobs that are all to move, one of which moves."""
+    harness = running(count)
+    home = harness.controller.cluster.jobs["j0"].allotments[0].node
+    other = next(node for node in harness.nodes if node != home)
+    for number in range(count):
+        harness.ask(MoveVm(f"m{number}", f"j{number}#0", other))
+    (move,) = [one for one in harness.take_orders() if one.kind is ActionKind.MIGRATE]
+    return harness, move
+
+
+def test_what_has_not_begun_stays_where_it_is_and_what_runs_ends() -> None:
+    harness, move = moving()
+    assert harness.ask(StopPlan("s")).done
+    assert harness.aborts == []
+    harness.result(move)
+    harness.wait(60.0, reporting=list(harness.nodes))
+    assert [one.kind for one in harness.take_orders() if one.kind is ActionKind.MIGRATE] == []
+    homes = {name: entry.allotments[0].node for name, entry in harness.controller.cluster.jobs.items()}
+    assert homes[move.vm.partition("#")[0]] == move.to_node
+    assert sorted(homes.values()) == ["n1", "n2"]
+    (event,) = harness.happenings("plan-stopped")
+    assert event.detail == "1 workloads stay as they are, 1 operations end, 0 are aborted"
+
+
+def test_a_migration_that_runs_is_aborted_where_that_is_asked_for() -> None:
+    harness, move = moving(1)
+    harness.ask(StopPlan("s", abort=True))
+    (abort,) = harness.aborts
+    assert (abort.node, abort.action) == (move.node, move.id)
+    harness.result(move, Outcome.TIMED_OUT)
+    harness.wait(60.0, reporting=list(harness.nodes))
+    entry = harness.controller.cluster.jobs["j0"]
+    assert entry.allotments[0].node == move.node
+    assert harness.orders == []
+
+
+def test_an_abort_that_comes_too_late_is_followed() -> None:
+    harness, move = moving(1)
+    harness.ask(StopPlan("s", abort=True))
+    harness.result(move)
+    harness.wait(60.0, reporting=list(harness.nodes))
+    moves = [one for one in harness.take_orders() if one.kind is ActionKind.MIGRATE]
+    entry = harness.controller.cluster.jobs["j0"]
+    assert entry.phase is JobPhase.RUNNING
+    assert {entry.allotments[0].node, *(one.to_node for one in moves)} <= {"n1", "n2"}
+
+
+def test_a_start_that_has_begun_comes_to_run() -> None:
+    harness = Harness()
+    harness.lead()
+    harness.ask(SubmitJob("r", job("j", memory_mib=100)))
+    (start,) = harness.take_orders()
+    harness.ask(StopPlan("s"))
+    harness.result(start)
+    harness.report(start.node)
+    assert harness.controller.cluster.jobs["j"].phase is JobPhase.RUNNING
+
+
+def test_what_was_stopped_is_not_proposed_at_once() -> None:
+    harness = running(2, placement=PolicyChoice("apc"), automation=Automation.AUTO)
+    home = harness.controller.cluster.jobs["j0"].allotments[0].node
+    harness.ask(DrainNode("d", home, True))
+    harness.wait(10.0, reporting=list(harness.nodes))
+    moves = [one for one in harness.take_orders() if one.kind is ActionKind.MIGRATE]
+    assert moves
+    harness.ask(StopPlan("s", abort=True))
+    for move in moves:
+        harness.result(move, Outcome.TIMED_OUT)
+    harness.wait(300.0, reporting=list(harness.nodes))
+    assert [one for one in harness.take_orders() if one.kind is ActionKind.MIGRATE] == []
+
+
+# --- decide now -------------------------------------------------------------------------------------------------------
+
+
+def test_a_decision_is_made_now_at_every_level() -> None:
+    for level in Automation:
+        harness = running(1, automation=level)
+        before = harness.controller.deciding.decisions
+        assert harness.ask(DecideNow("d")).done
+        harness.wait(1.0, reporting=list(harness.nodes))
+        assert harness.controller.deciding.decisions == before + 1
+
+
+def test_no_decision_is_made_while_deciding_is_paused() -> None:
+    harness = running()
+    harness.ask(SetDeciding("p", False))
+    before = harness.controller.deciding.decisions
+    reply = harness.ask(DecideNow("d"))
+    assert (reply.done, reply.code) == (False, "deciding-paused")
+    harness.wait(10.0, reporting=list(harness.nodes))
+    assert harness.controller.deciding.decisions == before

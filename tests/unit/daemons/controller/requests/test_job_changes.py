@@ -1,0 +1,196 @@
+"""Goal, importance, rules and terms of what is there are changed, or refused with the reason."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from msgspec import structs
+
+from daemons.controller.state.vm_terms import pause_left_s
+from daemons.values.settings import Automation, PolicyChoice
+from shared.base.errors import InvalidValue
+from shared.protocol.operator_messages import (
+    AdoptVm,
+    CancelJob,
+    DrainNode,
+    MoveVm,
+    SetJob,
+    SetWeb,
+    SubmitJob,
+    SubmitWeb,
+)
+from shared.values.actions import ActionKind
+from shared.values.jobs import Rules
+from shared.values.migration_terms import MigrationFigures, MigrationMethod
+from shared.values.vm_terms import OnShutdown, VmAutomation, VmTerms
+from shared.values.vms import VmState, VmStatus
+from shared.values.web_app import Flow
+from tests.support.controller_harness import ControllerHarness, job
+from tests.unit.daemons.controller.web.test_apps import shop
+
+PET = VmStatus("pet", VmState.RUNNING, memory_mib=500, vcpus=2, cpu_mhz=700.0, managed=False)
+
+
+def harness_of(*, pet: bool = False, **settings: object) -> ControllerHarness:
+    harness = ControllerHarness(**settings).lead()  # type: ignore[arg-type]
+    harness.ask(SubmitJob("j", job(goal_s=1e6)))
+    harness.obey()
+    if pet:
+        harness.vms["n1"]["pet"] = PET
+        harness.report("n1")
+        harness.ask(AdoptVm("a", "n1", "pet", "pet"))
+        harness.obey()
+        harness.report("n1")
+    return harness
+
+
+def test_a_job_is_changed_while_it_runs_and_the_change_is_stored() -> None:
+    harness = harness_of()
+    entry = harness.controller.cluster.jobs["j"]
+    before = entry.revision
+    rules = Rules(node_anti_affinity=("n2",))
+    assert harness.ask(SetJob("s", "j", importance=4.0, goal_s=2e6, rules=rules)).done
+    assert (entry.job.importance, entry.job.goal_s, entry.job.rules) == (4.0, 2e6, rules)
+    assert entry.revision > before
+    assert harness.store.get(("job", "j")).job == entry.job
+    assert harness.orders == []
+    assert [event.subject for event in harness.happenings("job-changed")] == ["j"]
+    assert harness.ask(SetJob("b", "j", best_effort=True)).done
+    assert (entry.job.goal_s, entry.job.importance) == (None, 4.0)
+
+
+def test_what_is_the_same_changes_nothing() -> None:
+    harness = harness_of()
+    entry = harness.controller.cluster.jobs["j"]
+    before = entry.revision
+    assert harness.ask(SetJob("s", "j", importance=1.0)).done
+    assert (entry.revision, harness.happenings("job-changed")) == (before, [])
+
+
+@pytest.mark.parametrize(
+    ("request_", "code", "word"),
+    [
+        (SetJob("1", "nobody", importance=1.0), "unknown-job", "nobody"),
+        (SetJob("2", "j", importance=-1.0), "invalid-value", "importance"),
+        (SetJob("3", "j", goal_s=1.0, best_effort=True), "invalid-value", "one of them"),
+        (SetJob("4", "j", terms=VmTerms()), "not-a-vm", "'j'"),
+        (SetJob("5", "j", rules=Rules(node_affinity=("n7",))), "unknown-node", "n7"),
+        (SetJob("6", "pet", goal_s=1e9), "invalid-value", "goal"),
+    ],
+)
+def test_what_cannot_be_is_refused_and_changes_nothing(request_: SetJob, code: str, word: str) -> None:
+    harness = harness_of(pet=True)
+    before = {name: entry.record() for name, entry in harness.controller.cluster.jobs.items()}
+    reply = harness.ask(request_)
+    assert (reply.code, word in reply.detail) == (code, True)
+    assert {name: entry.record() for name, entry in harness.controller.cluster.jobs.items()} == before
+
+
+def test_what_is_over_is_not_changed() -> None:
+    harness = harness_of()
+    harness.ask(CancelJob("c", "j"))
+    assert harness.ask(SetJob("s", "j", importance=2.0)).code == "job-over"
+
+
+def test_terms_of_a_vm_are_changed_and_whether_it_should_run_is_not() -> None:
+    harness = harness_of(pet=True)
+    entry = harness.controller.cluster.jobs["pet"]
+    terms = VmTerms(running=False, on_shutdown=OnShutdown.RESTART, moves_per_day=2)
+    assert harness.ask(SetJob("s", "pet", terms=terms)).done
+    assert entry.terms == replace(terms, running=True)
+    assert harness.orders == []
+
+
+@pytest.mark.parametrize(("key", "value"), [("moves_per_day", 0), ("moves_per_day", -1), ("pause_s_per_day", 0.0)])
+def test_a_budget_of_nothing_is_no_budget(key: str, value: float) -> None:
+    with pytest.raises(InvalidValue, match=key):
+        VmTerms(**{key: value})  # type: ignore[arg-type]
+
+
+# --- automation and budget --------------------------------------------------------------------------------------------
+
+
+def moves_of(harness: ControllerHarness) -> list[str]:
+    return [one.vm for one in harness.obey() if one.kind is ActionKind.MIGRATE and one.vm == "pet"]
+
+
+def drained(terms: VmTerms, **settings: object) -> ControllerHarness:
+    """The VM's node is drained: decisions want to move the VM."""
+    settings.setdefault("placement", PolicyChoice("apc"))
+    harness = harness_of(pet=True, **settings)
+    harness.ask(SetJob("s", "pet", terms=terms))
+    harness.ask(DrainNode("d", "n1", True))
+    harness.wait(20.0, reporting=["n1", "n2"])
+    return harness
+
+
+def test_its_own_automation_level_counts_for_more_than_the_clusters() -> None:
+    assert moves_of(drained(VmTerms(automation=VmAutomation.AUTO), automation=Automation.ADVISE)) == ["pet"]
+    assert moves_of(drained(VmTerms(automation=VmAutomation.ADVISE), automation=Automation.AUTO)) == []
+    assert moves_of(drained(VmTerms(automation=VmAutomation.OFF), automation=Automation.AUTO)) == []
+
+
+def test_one_that_asks_for_confirmation_waits_in_a_cluster_that_does_not() -> None:
+    harness = drained(VmTerms(automation=VmAutomation.CONFIRM), automation=Automation.AUTO)
+    assert moves_of(harness) == []
+    pending = harness.controller.deciding.pending
+    assert pending is not None
+    assert [change.workload for change in pending.held] == ["pet"]
+
+
+def test_an_operators_drain_counts_for_more_than_the_budget() -> None:
+    harness = harness_of(pet=True, placement=PolicyChoice("apc"), automation=Automation.AUTO)
+    entry = harness.controller.cluster.jobs["pet"]
+    harness.ask(SetJob("s", "pet", terms=VmTerms(moves_per_day=1)))
+    entry.moves_s = (harness.now_s,)
+    snapshot = harness.controller.deciding.builder.build(harness.now_s)
+    assert [one.members for one in snapshot.constraints] == [("pet",)]
+    harness.ask(DrainNode("d", "n1", True))
+    harness.wait(20.0, reporting=["n1", "n2"])
+    assert moves_of(harness) == ["pet"]
+    assert len(entry.moves_s) == 2
+
+
+def test_pauses_by_migrations_use_up_the_budget() -> None:
+    harness = harness_of(pet=True, placement=PolicyChoice("apc"), automation=Automation.AUTO)
+    entry = harness.controller.cluster.jobs["pet"]
+    harness.ask(SetJob("s", "pet", terms=VmTerms(pause_s_per_day=2.0)))
+    harness.ask(MoveVm("m", "pet", "n2"))
+    (move,) = [one for one in harness.take_orders() if one.kind is ActionKind.MIGRATE]
+    figures = MigrationFigures(MigrationMethod.PRE_COPY, duration_s=9.0, downtime_s=1.5)
+    harness.result(move, migrated=figures)
+    assert harness.controller.deciding.builder.build(harness.now_s).constraints == ()
+    assert pause_left_s(entry, harness.now_s) == 0.5
+    harness.ask(MoveVm("n", "pet", "n1"))
+    (move,) = [one for one in harness.take_orders() if one.kind is ActionKind.MIGRATE]
+    harness.result(move, migrated=figures)
+    assert [one.members for one in harness.controller.deciding.builder.build(harness.now_s).constraints] == [("pet",)]
+    assert pause_left_s(entry, harness.now_s + 86_401.0) == 2.0
+
+
+# --- web applications -------------------------------------------------------------------------------------------------
+
+
+def test_a_web_application_is_changed() -> None:
+    harness = harness_of()
+    harness.ask(SubmitWeb("w", shop("shop", flows=(Flow("buy", mean_s=0.5, work_mcycles=10.0),))))
+    assert harness.ask(SetWeb("s", "shop", importance=3.0, goals=(("buy", 0.2),))).done
+    app = harness.controller.cluster.web["shop"].app
+    assert (app.importance, app.flows[0].mean_s) == (3.0, 0.2)
+    assert harness.ask(SetWeb("t", "shop", goals=(("sell", 0.2),))).code == "invalid-value"
+    assert harness.ask(SetWeb("u", "shop", goals=(("buy", -1.0),))).code == "invalid-value"
+    assert harness.ask(SetWeb("v", "shap", importance=1.0)).code == "unknown-web-app"
+    assert harness.controller.cluster.web["shop"].app == app
+
+
+def test_an_adopted_vm_gets_its_terms_at_once() -> None:
+    harness = harness_of()
+    harness.vms["n2"]["pet"] = structs.replace(PET)
+    harness.report("n2")
+    terms = VmTerms(automation=VmAutomation.CONFIRM)
+    rules = Rules(anti_affinity="pets")
+    assert harness.ask(AdoptVm("a", "n2", "pet", "pet", importance=7.0, rules=rules, terms=terms)).done
+    entry = harness.controller.cluster.jobs["pet"]
+    assert (entry.job.importance, entry.job.rules, entry.terms) == (7.0, rules, terms)
+    assert harness.ask(AdoptVm("b", "n2", "other", "o", rules=Rules(node_affinity=("n9",)))).code == "unknown-vm"
