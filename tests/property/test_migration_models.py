@@ -95,7 +95,7 @@ def test_rounds_side_by_side_are_the_rounds_one_after_the_other(
 
 @given(
     st.floats(10.0, 1e5),
-    st.floats(0.0, 0.95),
+    st.floats(0.0, SATURATED),
     st.floats(0.05, 1.0),
     st.floats(10.0, 1e3),
     st.sampled_from((MigrationMethod.PRE_COPY, MigrationMethod.AUTO_CONVERGE)),
