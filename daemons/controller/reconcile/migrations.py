@@ -138,6 +138,7 @@ class Migrations:
             self._stuck.pop(instance.vm, None)
             return self._learn(instance, result.node, figures, *(forecast or ("", math.nan)))
         if result.outcome is Outcome.NOT_CONVERGING:
+            self._stuck = {vm: each for vm, each in self._stuck.items() if vm in self.cluster.instances}
             stuck = self._stuck.setdefault(instance.vm, _Stuck())
             stuck.failures += 1
             stuck.dirty_mib_per_s = figures.dirty_mib_per_s
