@@ -14,6 +14,7 @@ from daemons.values.settings import BalancerSettings, ControllerSettings, Policy
 from shared.ports.effects import Write
 from shared.protocol import topology
 from shared.protocol.operator_messages import CancelJob, DrainNode, Request
+from shared.values.jobs import workload_of
 from shared.values.vms import LIVE_STATES
 from sim_backend.fakes.hypervisor import Failure, FakeHypervisor
 from sim_backend.faults.adopted import AdoptedFaults, draw_pets
@@ -42,6 +43,7 @@ CONVERGE_S = 7_200.0  # within it, after the last fault is put right, every job 
 CONVERGED_CHECK_S = 60.0
 FAULT_PRIORITY = 5
 GARBAGE_USER = "controller.garbage"
+MOVING_NOTHING = frozenset({"first-fit", "edf"})  # policies that leave applications where they are
 REMOVE_S = 1_800.0  # within it everything of an application is gone
 FAIL_HOW: dict[Fault, Failure] = {
     Fault.OPERATION_REFUSED: "refuse",
@@ -178,29 +180,43 @@ class FaultRun:
     def run(self) -> None:
         """Play the script, then let the loop converge, until its horizon at least: every job is over, every application
         that lasts has the instances that it must have, and every environment its nodes. Then those are removed, and
-        nothing is left."""
+        nothing is left. What waits for a node of an application has its time after that."""
         self.loop.run_until(self.script.repaired_by_s)
         self._repair_everything()
         self.loop.run_until(self.script.horizon_s)
         until_s = max(self.script.repaired_by_s + CONVERGE_S, self.script.horizon_s)
-        self._converge(until_s)
+        self._converge(until_s, self._held_up)
+        held_up = self._held_up()
         for script in self.script.apps:
             if script.removed_s == math.inf:
                 self.loop.remove_web(script.app.name, self.loop.engine.now_s)
         if self.environments is not None:
             self.environments.end()
-        self._converge(until_s + REMOVE_S)
+        self._converge(until_s + (CONVERGE_S if held_up else REMOVE_S))
         if self.power is not None:
             self.power.check()
         for letter in self.loop.broker.dead_letters():
             if letter.sender != GARBAGE_USER and not _early(letter.sender, letter.reason):
                 self.checker.report("dead-letter", f"{letter.sender} to {letter.queue}: {letter.reason}")
 
-    def _converge(self, until_s: float) -> None:
-        while self._open() and self.loop.engine.now_s < until_s:
+    def _converge(self, until_s: float, but: Callable[[], frozenset[str]] = frozenset) -> None:
+        """Let the loop converge. `but`: returns jobs that may still wait."""
+        while self._open(but()) and self.loop.engine.now_s < until_s:
             self.loop.run_until(self.loop.engine.now_s + CONVERGED_CHECK_S)
-        for why in self._open():
+        for why in self._open(but()):
             self.checker.report("not-converged", why)
+
+    def _held_up(self) -> frozenset[str]:
+        """Return the jobs that must run on certain nodes of which an application has one: a policy that moves nothing
+        lets them wait for as long as it stays there."""
+        if self.script.policy not in MOVING_NOTHING:
+            return frozenset()
+        taken = {
+            name
+            for name, hypervisor in self.loop.cluster.hypervisors.items()
+            if any(not one.foreign and workload_of(vm)[0] in self.loop.apps for vm, one in hypervisor.domains.items())
+        }
+        return frozenset(job.name for job in self.script.jobs if taken & {*job.rules.node_affinity})
 
     def outcome(self, more: tuple[Violation, ...] = (), crash: str = "") -> SeedOutcome:
         """Return the findings so far, and `more`."""
@@ -212,7 +228,7 @@ class FaultRun:
         found = (*self.checker.violations, *more)
         return SeedOutcome(self.script.seed, dict(faults), found, self.loop.engine.now_s, crash)
 
-    def _open(self) -> list[str]:
+    def _open(self, but: frozenset[str] = frozenset()) -> list[str]:
         accepted, apps = self.checker.jobs.accepted, self.checker.apps
         environments = self.environments
         missing = [
@@ -224,7 +240,7 @@ class FaultRun:
         missing += [f"{name} was never accepted" for name in self.loop.apps if name not in apps.accepted]
         missing += [] if environments is None else environments.unsettled()
         missing += self.adopted.unsettled() + self.balancer.unsettled()
-        return missing + unsettled(self.loop, accepted) + unsettled_apps(self.loop)
+        return missing + unsettled(self.loop, accepted, but) + unsettled_apps(self.loop)
 
     # --- the script -----------------------------------------------------------------------------------------------
 

@@ -14,7 +14,7 @@ from shared.protocol.operator_messages import RemoveWeb, SubmitWeb
 from shared.values.jobs import Allotment, JobPhase, Rules
 from sim_backend.bus.faults import BusFaults
 from sim_backend.faults.invariants.apps import STAYED_S, unsettled_apps, vms_of
-from sim_backend.faults.run import FaultRun, loop_settings
+from sim_backend.faults.run import FaultRun, loop_settings, run_seed
 from sim_backend.faults.script import HORIZON_S, write_script
 
 SEED = 1
@@ -258,3 +258,9 @@ def test_without_faults_everything_converges() -> None:
     assert run.outcome().violations == ()
     assert run.loop.engine.now_s >= HORIZON_S
     assert all(balancer.site.looks for balancer in run.loop.balancers.values())
+
+
+def test_a_job_waits_for_a_node_that_an_application_has_under_a_policy_that_moves_nothing() -> None:
+    """Given seed 90, in which two separate instances of a job must be on two nodes, and an application has one of them:
+    the job ends after the application is gone."""
+    assert run_seed(90).violations == ()

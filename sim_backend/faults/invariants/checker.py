@@ -328,14 +328,17 @@ def term_of(message: AgentBound) -> int:
     return message.term
 
 
-def unsettled(loop: ClosedLoop, accepted: set[str]) -> list[str]:
+def unsettled(loop: ClosedLoop, accepted: set[str], but: frozenset[str] = frozenset()) -> list[str]:
     """Return why the loop has not converged; empty when every accepted job is over, in the store and in the world, and
-    no VM, image or operation is left except VMs of web applications that were not removed."""
+    no VM, image or operation is left except VMs of web applications that were not removed. `but`: jobs that may still
+    wait."""
     why: list[str] = []
     for name in sorted(accepted):
         record = loop.store.get(("job", name))
         if record is None:
             why.append(f"{name} is not in the store")
+        elif record.phase is JobPhase.WAITING and name in but:
+            continue
         elif record.phase not in OVER:
             why.append(f"{name} is {record.phase}")
         elif record.instances:
