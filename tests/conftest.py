@@ -8,6 +8,7 @@ import os
 import socket
 import sys
 from collections.abc import Generator, Iterator
+from itertools import chain, islice
 from pathlib import Path
 from types import ModuleType
 
@@ -30,6 +31,8 @@ settings.register_profile("search", settings.get_profile("trimtab"), derandomize
 settings.load_profile("trimtab")
 
 HAS_FAILED = pytest.StashKey[bool]()
+HERE = Path(__file__).parent
+LONG = {"integration", "docs", "digests", "fuzz", "security", "simulation"}  # folders
 
 
 @pytest.hookimpl(trylast=True)
@@ -41,10 +44,25 @@ def pytest_configure(config: pytest.Config) -> None:
         told_by.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests on real processes first: they wait for much and keep few processors busy, so that others run beside them,
-    and those that share a scene stay together."""
-    items.sort(key=lambda item: "integration" not in item.path.parts)
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Tests on real processes and other long ones first, in equal parts on all workers: they wait for much and keep few
+    processors busy, so that others run beside them. Those of one file stay together, since they share a scene."""
+    workers = getattr(config, "workerinput", {}).get("workercount", 1)
+    files: dict[Path, list[pytest.Item]] = {}
+    for item in items:
+        if not LONG.isdisjoint(item.path.relative_to(HERE).parts):
+            files.setdefault(item.path, []).append(item)
+    parts: list[list[pytest.Item]] = [[] for _ in range(workers)]
+    for at, file in enumerate(sorted(files)):
+        parts[at % workers] += files[file]
+    short = iter([item for item in items if item.path not in files])
+    left = len(items)
+    for at, part in enumerate(parts):  # as pytest-xdist shares them out
+        size = left // (workers - at)
+        part += islice(short, max(0, size - len(part)))
+        left -= len(part)
+    items[:] = [*chain.from_iterable(parts), *short]
 
 
 @pytest.hookimpl(wrapper=True)
