@@ -14,6 +14,7 @@ LOCKS := $(addprefix systemd/debian/locks/,agent.txt trimtab.txt portal.txt)
 SEEDS ?= 0-199
 DAYS ?= 0-19
 HOSTS ?= 3
+SCENE ?= jobs
 
 # The logs and traces that some tests and experiments replay; docs/appendix/data.md says where the originals come from.
 TRIMTAB_DATA ?= $(realpath $(CURDIR)/../shared/data)
@@ -68,8 +69,8 @@ $(STAMP): setup.cfg pyproject.toml $(LOCKS)
 run: setup ## Watch three simulated clusters of 25 nodes work through 200 jobs each; the report lands in out/run/
 	$(BIN)/trimtab sim run --seeds 0-2 --output-folder out/run
 
-lab: setup ## As root: watch jobs and a web application on HOSTS=3 hosts with QEMU on this machine, and see that all is well
-	$(BIN)/python -m tests.lab --hosts $(HOSTS)
+lab: setup ## As root: watch jobs and a web application on HOSTS=3 hosts with QEMU on this machine; SCENE=ha: hosts lose power
+	$(BIN)/python -m tests.lab --hosts $(HOSTS) --scene $(SCENE)
 
 test: setup ## Run every test but those of `make check`, `make accept` and `make full` (5 minutes)
 	$(BIN)/python -m pytest -p no:rerunfailures -n $(WORKERS) --dist worksteal -m "not full and not accept" \

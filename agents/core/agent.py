@@ -506,6 +506,7 @@ class Agent:
             inventory=inventory,
             health=self._watching.rows(),
             watch=self._watching.number(self._state.term),
+            leases=reading.leases,
         )
         return Publish(topology.REPORTS, topology.report_key(self.node), report)
 

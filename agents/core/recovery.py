@@ -22,8 +22,14 @@ def judge(action: Action, domain: VmStatus | None, image: VmStatus | None, same_
 
 def _holds(action: Action, domain: VmStatus | None, image: VmStatus | None, same_boot: bool) -> bool:
     kind = action.kind
-    if kind in (ActionKind.START, ActionKind.RESUME, ActionKind.ADOPT):
+    if kind in (ActionKind.START, ActionKind.RESUME):
         return domain is not None and domain.state in BROUGHT_TO_LIFE and domain.generation == action.generation
+    if kind is ActionKind.ADOPT:
+        if domain is None or (action.spec is not None and domain.failover is not action.spec.failover):
+            return False
+        return domain.state in BROUGHT_TO_LIFE and domain.generation == action.generation
+    if kind is ActionKind.UNDEFINE:
+        return domain is None and image is None
     if kind is ActionKind.STOP:
         return domain is None or (domain.adopted and left_a_domain(domain))
     if kind is ActionKind.RELEASE:

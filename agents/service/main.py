@@ -16,6 +16,8 @@ from agents.collectors.system import os_of
 from agents.core.agent import OBSERVES_MAX, Agent
 from agents.core.settings import OUTCOME_KEEP_S, AgentSettings
 from agents.disk_journal import DiskJournal
+from agents.lease.checks import check_host
+from agents.lease.reader import LeaseReader
 from agents.power.host import OtherHost, OwnHost
 from agents.probes.lanes import ProbeLanes
 from agents.probes.probes import Monitor
@@ -80,7 +82,8 @@ class Boots(Protocol):
 
 class AgentShell(Shell):
     """Runs an agent's core. The hypervisor and the sampler are called in a lane of their own, one call at a time; the
-    host is put to sleep in another, set up in a third, measured in a fourth; instances are probed in some of their own.
+    host is put to sleep in another, set up in a third, measured in a fourth; leases are read in a lane that may hang;
+    instances are probed in some of their own.
 
     `shape` turns the driver's inventory into the node that the agent reports. Call `wake` when the hypervisor has
     something to say.
@@ -100,6 +103,7 @@ class AgentShell(Shell):
         setups: SetupDriver | None = None,
         monitor: Monitor | None = None,
         standard: StandardRunner | None = None,
+        leases: LeaseReader | None = None,
         shape: Callable[[Node], Node] = lambda node: node,
         clock: Times | None = None,
         notifier: Notifier | None = None,
@@ -111,6 +115,7 @@ class AgentShell(Shell):
         self._host: Host = host or OtherHost()
         self._setups: SetupDriver = setups or OtherSetups()
         self._standard: StandardRunner = standard or NoStandardJobs()
+        self._leases = leases
         self._shape = shape
         self._owed = 0
         self._sample = NodeSample()
@@ -119,6 +124,8 @@ class AgentShell(Shell):
         self._sleep_lane = self.lane("sleep")
         self._setup_lane = self.lane("setup")
         self._standard_lane = self.lane("standard")
+        if leases is not None:
+            self.lane("leases", leases.due_in_s, leases.look)
         probes = ProbeLanes(monitor or Monitor(HealthCheckKeys()), self.lane, self.post)
         self._carry |= {
             fx.Operate: lambda effect: self._lane.do(partial(self._begin, effect)),
@@ -201,8 +208,9 @@ class AgentShell(Shell):
     def _read(self) -> None:
         vms = self.hypervisor.vms(self.clock.now_s())
         inventory = self._shape(self.hypervisor.inventory())
+        leases = () if self._leases is None else self._leases.read(self.clock.monotonic_s())
         for _ in range(self._owed):
-            self.post(fx.Observed(self._sample, vms, inventory))
+            self.post(fx.Observed(self._sample, vms, inventory, leases))
 
     def _due_in_s(self) -> float | None:
         due_s = self.hypervisor.next_due_s()
@@ -270,12 +278,13 @@ def find_hypervisor(name: str) -> MakeHypervisor:
     return make
 
 
-def check_config(config: AgentConfig) -> None:
+def check_config(config: AgentConfig, only_look: bool = False) -> None:
     """Raise InvalidInput with every problem: an account at the broker that is another node's, an address that is none,
     a driver that is not there, and all that the driver says of its own keys: what is called `check_config` beside what
-    makes it, if there is such a thing, is called with the configuration."""
+    makes it, if there is such a thing, is called with the configuration. `only_look`: nothing is to be started, and
+    what else the host lacks is a problem too."""
     problems: list[Problem] = []
-    for check in (own_name, _check_bus, _check_metrics, _check_driver):
+    for check in (own_name, _check_bus, _check_metrics, _check_driver, *([_check_lease] if only_look else [])):
         try:
             check(config)
         except InvalidInput as error:
@@ -291,6 +300,10 @@ def _check_bus(config: AgentConfig) -> None:
 
 def _check_metrics(config: AgentConfig) -> None:
     exposition.check(config.metrics)
+
+
+def _check_lease(config: AgentConfig) -> None:
+    check_host(config.lease)
 
 
 def _check_driver(config: AgentConfig) -> None:
@@ -341,6 +354,7 @@ def build(
     hypervisor = make(config, wake)
     boot_id = hypervisor.boot_id if isinstance(hypervisor, Boots) else startup.boot_id()
     here = is_here(hypervisor, config.hypervisor.uri)
+    lease = config.lease
     settings = AgentSettings(
         report_s=config.periods.report_s,
         operation_timeout_s=config.timeouts.operation_timeout_s,
@@ -359,6 +373,7 @@ def build(
         setups=own if here or isinstance(hypervisor, Boots) else OtherSetups(),
         monitor=monitor,
         standard=OwnStandardJobs(config.standard_jobs) if here or isinstance(hypervisor, Boots) else NoStandardJobs(),
+        leases=LeaseReader(lease.folder, node, lease.renew_s) if lease.folder else None,
         shape=shape_of(config, node, mac_addresses(), os_of()) if here else shape_of(config, node),
         notifier=Notifier(),
     )
@@ -379,7 +394,19 @@ def _run(path: Path, config: AgentConfig) -> int:
     return shell.run()
 
 
-DAEMON = startup.Daemon("trimtab-agent", AgentConfig, DEFAULT_CONFIG, _run, check_config)
+class AgentDaemon(startup.Daemon[AgentConfig]):
+    """The command `trimtab-agent`."""
+
+    def read(self, path: Path, only_look: bool = False) -> AgentConfig:
+        """Read the configuration; with `only_look`, check this host as well: an agent that is to run must not wait for
+        its storage, nor end because that is away. Raises InvalidInput with every problem."""
+        config = super().read(path, only_look)
+        if only_look:
+            check_config(config, only_look)
+        return config
+
+
+DAEMON = AgentDaemon("trimtab-agent", AgentConfig, DEFAULT_CONFIG, _run, check_config)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -17,7 +17,7 @@ from shared.values.vm_terms import MOVES_PER_DAY_MAX, PAUSE_S_PER_DAY_MAX, OnShu
 
 F = TypeVar("F", bound=Callable[..., Any])
 IMPORTANCE = Number(0.001, 1e6)
-KEYS = ("on_shutdown", "suspend", "automation", "moves_per_day", "pause_s_per_day", "post_copy")
+KEYS = ("on_shutdown", "suspend", "automation", "moves_per_day", "pause_s_per_day", "post_copy", "failover")
 NO_LIMIT = "none"
 CLUSTER = "cluster"
 
@@ -64,6 +64,7 @@ _OPTIONS = (
         help="Longest time that these may pause it within 24 hours.",
     ),
     click.option("--post-copy/--no-post-copy", default=None, help="Let migrations switch to post-copy, or not."),
+    click.option("--failover/--no-failover", default=None, help="Restart it elsewhere when its node is off, or not."),
 )
 
 

@@ -164,6 +164,18 @@ ALARMS: tuple[Code, ...] = (
             "trimtab vms definition JOB",
         ),
         (
+            "failover-blocked",
+            "A VM is to be restarted on another node, because its own is off, and cannot be.",
+            "Make room, or bring its node back.",
+            "trimtab jobs show JOB",
+        ),
+        (
+            "spare-capacity-short",
+            "If the node were lost, not all of its VMs with failover could restart on other nodes.",
+            "Add memory or nodes, or run less.",
+            "trimtab nodes list",
+        ),
+        (
             "moved-externally",
             "Somebody migrated a managed VM outside Trimtab; reconciliation of its workload is paused.",
             *_EXTERNAL,

@@ -95,6 +95,7 @@ _JOBS = (
     ("adoption-failed", "job", "An adoption failed; nothing of the VM changed."),
     ("adopted-vm-off", "job", "An adopted VM no longer runs."),
     ("adopted-vm-on", "job", "An adopted VM runs again."),
+    ("vm-failover", "VM", "Its node is proven off; it is restarted on another one."),
     ("vm-start-requested", "job", "An operator started the adopted VM (`trimtab vms start`)."),
     ("vm-shutdown-requested", "job", "An operator shuts the adopted VM down (`trimtab vms shutdown`)."),
     ("job-changed", "job", "Its goal, importance, rules or terms were changed (`trimtab jobs set`, `vms set`)."),

@@ -375,6 +375,12 @@ REFUSALS: tuple[Code, ...] = codes(
         "Try again when it has ended.",
         "trimtab jobs show JOB",
     ),
+    (
+        "vm-left-behind",
+        "A node that is off may still have a definition of the VM from before a failover.",
+        "Bring the node back, or remove it, then try again.",
+        "trimtab nodes list",
+    ),
     ("vm-known", "The VM already belongs to a job.", "Look up its job.", "trimtab vms list"),
     (
         "vm-not-missing",

@@ -495,6 +495,14 @@ class StoreFile:
 
 
 @dataclass(frozen=True, slots=True)
+class FailoverKeys:
+    """Restart of adopted VMs on other nodes."""
+
+    spare_nodes: Annotated[int, Range(0, 10)] = 1
+    """Keep memory free so that the VMs with failover of that many nodes could restart on others. `0`: keep none."""
+
+
+@dataclass(frozen=True, slots=True)
 class MigrationConfig:
     """How VMs are migrated live. `libvirt.migration` of the agents bounds it from above."""
 
@@ -545,6 +553,7 @@ class ControllerConfig:
     assurance: AssuranceKeys = field(default_factory=AssuranceKeys)
     interference: Interference = field(default_factory=Interference)
     migration: MigrationConfig = field(default_factory=MigrationConfig)
+    failover: FailoverKeys = field(default_factory=FailoverKeys)
     setup: Handing = field(default_factory=Handing)
     notify: NotifyKeys = field(default_factory=NotifyKeys)
     store: StoreFile = field(default_factory=StoreFile)

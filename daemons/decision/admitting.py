@@ -9,6 +9,7 @@ from typing import Any
 
 from daemons.decision import pipeline
 from daemons.decision.impact import AssessTask, assess
+from daemons.decision.spare_capacity import SpareCapacityTask, compute_spare_capacity
 from daemons.decision.vm_fit import VmFitTask, vm_fit
 from daemons.models.assurance.splits import cheapest_split
 from shared.base.errors import InvalidInput
@@ -108,4 +109,6 @@ def compute(request: Any, table_cache: TableCache = pipeline.no_tables) -> Any:
         return run(request)
     if isinstance(request, VmFitTask):
         return vm_fit(request)
+    if isinstance(request, SpareCapacityTask):
+        return compute_spare_capacity(request)
     return assess(request, table_cache) if isinstance(request, AssessTask) else pipeline.run(request, table_cache)

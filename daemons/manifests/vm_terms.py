@@ -43,6 +43,8 @@ class VmTable:
     """Longest pause by migrations that decisions order within 24 hours. Not given: no limit. Example: `10`."""
     post_copy: bool = False
     """Migrations that do not converge may switch to post-copy. A failure of either node then stops the VM."""
+    failover: bool = False
+    """Restart the VM on another node when its own is proven off. Trimtab then replaces libvirt's autostart of it."""
     rules: RulesTable = field(default_factory=RulesTable)
 
 
@@ -124,6 +126,7 @@ def _assigned(table: VmTable) -> AssignedTerms:
         moves_per_day=table.moves_per_day,
         pause_s_per_day=table.pause_s_per_day,
         post_copy=table.post_copy,
+        failover=table.failover,
     )
     return AssignedTerms(table.importance, rulesfile.rules_of(table.rules), terms)
 

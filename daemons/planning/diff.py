@@ -6,6 +6,8 @@ instance that is proven nowhere.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from daemons.planning.observed import Diff, ObservedInstance, ObservedWorkload, PlannedAction, VmCopy
 from shared.values.actions import ActionKind
 from shared.values.jobs import JobPhase
@@ -37,6 +39,10 @@ def _removable(copy: VmCopy) -> bool:
 
 def _removal(observed: ObservedWorkload, instance: ObservedInstance, copy: VmCopy) -> PlannedAction:
     kind = ActionKind.DISCARD_IMAGE if copy.state is VmState.SUSPENDED else ActionKind.STOP
+    return _planned(kind, observed, instance, copy)
+
+
+def _planned(kind: ActionKind, observed: ObservedWorkload, instance: ObservedInstance, copy: VmCopy) -> PlannedAction:
     return PlannedAction(kind, observed.name, instance.vm, node=copy.node, expects=copy.generation)
 
 
@@ -64,6 +70,17 @@ def _newest(observed: ObservedWorkload, instance: ObservedInstance, live: bool) 
     return best
 
 
+def _outlived(observed: ObservedWorkload, instance: ObservedInstance) -> list[PlannedAction]:
+    """Return the removals of definitions that are left from before a failover: the VM has come to life on another node
+    since, and no host starts it by itself."""
+    newest = max((copy.generation for copy in instance.copies), default=0) if instance.adopted else 0
+    return [
+        _planned(ActionKind.UNDEFINE, observed, instance, copy)
+        for copy in instance.copies
+        if copy.guarded and copy.usable and copy.state in OFF_STATES and copy.generation < newest
+    ]
+
+
 def _leftovers(observed: ObservedWorkload, instance: ObservedInstance, keep: VmCopy | None) -> list[PlannedAction]:
     """Removals of everything but `keep`. An image goes only once the VM is seen live, or belongs to a past attempt. An
     adopted VM that lives is never stopped, whatever its generation: its owner may have started it."""
@@ -84,7 +101,7 @@ def _toward_suspended(observed: ObservedWorkload) -> Diff:
         if instance.busy:
             continue
         live, image = live_copy(observed, instance), image_copy(observed, instance)
-        needs += _leftovers(observed, instance, live or image)
+        needs += [*_outlived(observed, instance), *_leftovers(observed, instance, live or image)]
         if instance.ended:
             continue
         if live is not None:
@@ -107,16 +124,21 @@ def _toward_off(observed: ObservedWorkload) -> Diff:
         if instance.busy:
             continue
         live = live_copy(observed, instance)
+        needs += _outlived(observed, instance)
         if live is not None:
             if observed.ends and live.usable:
-                needs.append(
-                    PlannedAction(ActionKind.STOP, observed.name, instance.vm, node=live.node, expects=live.generation)
-                )
+                needs.append(_planned(ActionKind.STOP, observed, instance, live))
         elif not instance.copies and not instance.unknown and not instance.defined:
             if instance.issued:
                 lost = True
             else:
                 needs.append(_adopt(observed, instance))
+        else:
+            needs += [
+                _planned(ActionKind.ADOPT, observed, instance, copy)
+                for copy in instance.copies
+                if copy.guarded and not instance.guards and copy.usable and copy.state in OFF_STATES
+            ]
     return Diff(tuple(needs), lost)
 
 
@@ -129,6 +151,7 @@ def _toward_forgotten(observed: ObservedWorkload) -> Diff:
             continue
         live = live_copy(observed, instance)
         leftovers = _leftovers(observed, instance, live or image_copy(observed, instance))
+        leftovers += _outlived(observed, instance)
         needs += leftovers
         off = (copy for copy in instance.copies if instance.adopted and copy.state in OFF_STATES)
         held = live if live is not None else next(off, None)
@@ -152,7 +175,7 @@ def _toward_running(observed: ObservedWorkload) -> Diff:
         if instance.busy:
             continue
         image = image_copy(observed, instance)
-        needs += _leftovers(observed, instance, live or image)
+        needs += [*_outlived(observed, instance), *_leftovers(observed, instance, live or image)]
         if instance.ended:
             continue
         if live is not None:
@@ -187,8 +210,10 @@ def _start(observed: ObservedWorkload, instance: ObservedInstance, gang: bool) -
 
 def _start_adopted(observed: ObservedWorkload, instance: ObservedInstance) -> list[PlannedAction]:
     """Return the action that starts the instance by its definition, where that is. CPU is compressible: the VM needs
-    memory alone."""
+    memory alone. Without a definition anywhere it is made anew, if it is to be."""
     here = [one for one in instance.copies if one.node == instance.want_node and one.state in OFF_STATES and one.usable]
+    if instance.anew and not instance.copies:
+        return [replace(_start(observed, instance, gang=False), cpu_mhz=0.0)]
     return [
         PlannedAction(
             ActionKind.START,
@@ -252,6 +277,6 @@ def _adjust(
     if differs:
         then = move[0] if move else None
         return need(ActionKind.SET_CPU, cpu_mhz=more_mhz, set_mhz=instance.want_mhz, then=then)
-    if instance.adopted and live.definition not in ("", instance.definition):
+    if instance.adopted and (live.definition not in ("", instance.definition) or live.guarded is not instance.guards):
         return need(ActionKind.ADOPT, set_mhz=instance.want_mhz)  # to read what its owner has edited
     return []

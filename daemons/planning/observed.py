@@ -13,7 +13,8 @@ from shared.values.vms import VmState
 class VmCopy:
     """A VM or image as last reported by its node. `usable`: the node is up and orders may be sent to it. `held_mib`:
     memory that an image holds there, where it is frozen. `definition`: digest of the definition of an adopted VM ("":
-    unknown). `stale`: an image with disks that the VM has used since without the image."""
+    unknown). `stale`: an image with disks that the VM has used since without the image. `guarded`: the host of an
+    adopted VM does not start it by itself."""
 
     node: str
     state: VmState
@@ -24,6 +25,7 @@ class VmCopy:
     held_mib: float = 0.0
     definition: str = ""
     stale: bool = False
+    guarded: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +33,8 @@ class ObservedInstance:
     """One instance. `busy`: an operation is in progress. `unknown`: it may be on a node whose state is unknown, or that
     has not reported yet. `issued`: a START of this attempt was sent. `adopted`: the VM was started externally; it is
     adopted where it is, and later started by the definition that is there. `definition`: digest of the definition in
-    the store, for an adopted VM. `defined`: its adoption has completed."""
+    the store, for an adopted VM. `defined`: its adoption has completed. `anew`: it is to be defined anew where it is
+    wanted, since its own node is off. `guards`: its host must not start it by itself."""
 
     vm: str
     want_node: str
@@ -45,6 +48,8 @@ class ObservedInstance:
     adopted: bool = False
     definition: str = ""
     defined: bool = False
+    anew: bool = False
+    guards: bool = False
 
 
 @dataclass(frozen=True, slots=True)

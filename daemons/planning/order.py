@@ -19,6 +19,7 @@ RANK = {
     ActionKind.DISCARD_IMAGE: 0,
     ActionKind.PAUSE: 0,
     ActionKind.RELEASE: 0,
+    ActionKind.UNDEFINE: 0,
     ActionKind.ADOPT: 0,
     ActionKind.SUSPEND: 1,
     ActionKind.UNPAUSE: 2,

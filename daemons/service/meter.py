@@ -10,6 +10,7 @@ from daemons.controller.views.context import ViewContext
 from daemons.decision.admitting import AdmissionTask
 from daemons.decision.impact import AssessTask
 from daemons.decision.pipeline import DecideOutcome, DecideRequest, PrepareRequest
+from daemons.decision.spare_capacity import SpareCapacityTask
 from daemons.decision.vm_fit import VmFitTask
 from daemons.service import metrics
 from daemons.values.records.cluster import CostRecord
@@ -26,6 +27,7 @@ _REQUESTS: dict[type, str] = {
     PrepareRequest: "tables",
     AssessTask: "assess",
     VmFitTask: "vm-fit",
+    SpareCapacityTask: "spare-capacity",
 }
 
 

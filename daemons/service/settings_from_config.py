@@ -54,6 +54,8 @@ def settings_of(
         notify=notify_of(config.notify),
         interference=from_keys(InterferenceSettings, config.interference, model=config.interference.model.value),
         migration=from_keys(MigrationSettings, config.migration),
+        spare_nodes=config.failover.spare_nodes,
+        lease_witnesses=config.fencing.lease_witnesses,
         record_snapshots=config.store.record_snapshots,
     )
 

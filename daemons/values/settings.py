@@ -289,7 +289,9 @@ class ControllerSettings:
     plan (1 to 5). record_snapshots: keep the input of each decision. operation_costs: the costs of operations on VMs
     that policies assume; learn_costs: they are only a prior, which measured times correct. power: how nodes leave
     service and return. windows: deadlines that queues of jobs share. prices: of energy. interference: how jobs slow
-    each other down.
+    each other down. spare_nodes: of how many nodes the VMs with failover could restart on others (0: no memory is kept
+    free for that). lease_witnesses: how many nodes must report a storage lease as expired until it is proof (0: it
+    never is).
     """
 
     report_s: float = 5.0
@@ -329,6 +331,8 @@ class ControllerSettings:
     assurance: AssuranceSettings = AssuranceSettings()
     interference: InterferenceSettings = InterferenceSettings()
     migration: MigrationSettings = MigrationSettings()
+    spare_nodes: int = 1
+    lease_witnesses: int = 2
     record_snapshots: bool = False
     notify: NotifySettings = field(default_factory=NotifySettings)
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Annotated, ClassVar
+from typing import Annotated, Any, ClassVar
 
 from shared.config.common import (
     Bus,
@@ -22,7 +22,7 @@ from shared.config.common import (
     Period,
     Registered,
 )
-from shared.config.records import Form, IsAddress, NamedIn, Range, Rule
+from shared.config.records import AtLeast, Form, IsAddress, NamedIn, Range, Rule
 from shared.values.load_vector import STANDARD_RUN_S_MAX
 
 UnitName = Annotated[str, Form(r"[A-Za-z0-9:_.@{}-]{1,200}\.service", "a systemd service")]
@@ -317,6 +317,36 @@ class LibvirtKeys:
 
 
 @dataclass(frozen=True, slots=True)
+class LeaseKeys:
+    """The lease of this host on storage that all hosts share. `trimtab-lease` renews it, agents read those of other
+    hosts. A host that cannot renew its lease is reset by its watchdog."""
+
+    folder: Annotated[str, Form(r"(/[^\0]+)?", "an absolute path, or nothing")] = ""
+    """Folder of the leases on shared storage. The operator creates the file `trimtab-leases` in it. Empty: no lease."""
+    renew_s: Annotated[float, Range(0.1, 60)] = 5.0
+    """Interval between two renewals. It should be the same on all hosts."""
+    expires_s: Annotated[float, Range(1, 600)] = 30.0
+    """Time without a renewal after which the watchdog resets this host."""
+    watchdog: FilePath = "/dev/watchdog"
+    """Watchdog device of this host. Only one program can use it."""
+
+
+@dataclass(frozen=True, slots=True)
+class ThreeTimes(AtLeast):
+    """`key` is at least three times `other`.
+
+    Both are dotted keys of numbers.
+    """
+
+    def broken(self, values: Mapping[str, Any]) -> str:
+        """Return the violated requirement on `key`; "" if it is met, or if either value is not known to be valid."""
+        known = self.key in values and self.other in values
+        if not known or 3 * values[self.other] <= values[self.key] + 1e-9:  # 3 x 1.1 is a little more than 3.3
+            return ""
+        return f"at least 3 x {self.other} = {3 * values[self.other]:g}"
+
+
+@dataclass(frozen=True, slots=True)
 class AgentMetrics(Metrics):
     """The endpoint of Prometheus metrics. It has no accounts: everyone who reaches it can read it."""
 
@@ -328,7 +358,11 @@ class AgentMetrics(Metrics):
 class AgentConfig:
     """The configuration of an agent. One file may serve every node if names are left to the hosts."""
 
-    RULES: ClassVar[tuple[Rule, ...]] = (NamedIn("node.type", "node_types"), IsAddress("node.address"))
+    RULES: ClassVar[tuple[Rule, ...]] = (
+        NamedIn("node.type", "node_types"),
+        IsAddress("node.address"),
+        ThreeTimes("lease.expires_s", "lease.renew_s"),
+    )
 
     node: NodeFacts = field(default_factory=NodeFacts)
     node_types: Mapping[str, NodeType] = field(default_factory=dict)
@@ -340,6 +374,7 @@ class AgentConfig:
     setup: SetupKeys = field(default_factory=SetupKeys)
     health_checks: HealthCheckKeys = field(default_factory=HealthCheckKeys)
     standard_jobs: StandardJobKeys = field(default_factory=StandardJobKeys)
+    lease: LeaseKeys = field(default_factory=LeaseKeys)
     journal: JournalFile = field(default_factory=JournalFile)
     bus: Bus = field(default_factory=Bus)
     metrics: AgentMetrics = field(default_factory=AgentMetrics)

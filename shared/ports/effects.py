@@ -22,6 +22,7 @@ from shared.protocol.topology import QueueSpec
 from shared.values.actions import Action, GuestChange, Outcome
 from shared.values.health import Probe, Target
 from shared.values.host_setup import Setup
+from shared.values.lease import SeenLease
 from shared.values.load_vector import StandardPace, StandardRun
 from shared.values.migration_terms import MigrationFigures
 from shared.values.nodes import Node, NodeSample, PowerOperation, SetupStep, SleepMode
@@ -107,11 +108,12 @@ class GuestChanged:
 
 @dataclass(frozen=True, slots=True)
 class Observed:
-    """Answer to `Observe`: the node's own sample, every VM, and its capacity."""
+    """Answer to `Observe`: the node's own sample, every VM, and its capacity. `leases`: see `Report`."""
 
     sample: NodeSample
     vms: tuple[VmStatus, ...]
     inventory: Node
+    leases: tuple[SeenLease, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

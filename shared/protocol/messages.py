@@ -53,6 +53,7 @@ from shared.protocol.operator_messages import TryChannel as TryChannel
 from shared.values.actions import Action, ActionKind, GuestChange, Outcome
 from shared.values.health import Health, Target
 from shared.values.host_setup import Setup
+from shared.values.lease import SeenLease
 from shared.values.load_vector import StandardPace, StandardRun
 from shared.values.migration_terms import MigrationFigures
 from shared.values.nodes import Node, NodeSample, SetupStep, SleepMode
@@ -107,6 +108,7 @@ class Report:
     controller has acknowledged yet; a VM named there is over, not lost. `inventory` comes with the first report of an
     agent, after a hello and when it changed, else None. `term` is the highest the agent has seen. `health`: one row for
     each instance that it watches, `watch`: the number of the `Watch` that it goes by (0: none in this process).
+    `leases`: those of other nodes that were not renewed as they should be.
     """
 
     KIND: ClassVar[str] = "report"
@@ -125,6 +127,7 @@ class Report:
     inventory: Node | None = None
     health: tuple[Health, ...] = ()
     watch: Whole = 0
+    leases: tuple[SeenLease, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,6 +24,7 @@ class ActionKind(StrEnum):
     DISCARD_IMAGE = "discard-image"
     ADOPT = "adopt"  # write our metadata onto a running VM that is not ours
     RELEASE = "release"  # remove our metadata from a VM; it runs on
+    UNDEFINE = "undefine"  # remove what is left here of an adopted VM that was restarted on another node
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,11 +32,13 @@ class Action:
     """One operation on one VM, addressed to the node that carries it out.
 
     `expects` is the generation that the VM (or its image) must have now, 0 for a START that makes the VM; a START that
-    expects one starts an adopted VM by the definition that is there. `generation` is the one that it has afterwards.
+    expects one starts an adopted VM by the definition that is there, and one whose `spec` has a definition makes that
+    anew on a node that has none. `generation` is the one that it has afterwards.
     The agent refuses an action of a term older than the highest it has seen, of another boot of its host, or whose
     `expires_at_s` (agent's clock) has passed before it was begun. `spec` goes with START, RESUME and ADOPT,
     `from_node` with RESUME (who holds the image), `to_node` with MIGRATE, `cpu_mhz`/`cap_mhz` with SET_CPU;
-    `paused` leaves a started or resumed VM paused (gangs). ADOPT takes no more of `spec` than generation and attempt.
+    `paused` leaves a started or resumed VM paused (gangs). ADOPT takes no more of `spec` than generation, attempt and
+    `failover`.
     `disks` is the newest generation of the VM's local disks that the controller knows (0: none, nothing is compared).
     It grows whenever local disks are made, or copied to another node: what an agent finds must not be older, or the
     answer is STALE_DISK. `migration` goes with MIGRATE (None: as the agent's configuration says).

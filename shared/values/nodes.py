@@ -28,6 +28,7 @@ class Ability(StrEnum):
 
     SAVE = "save"  # SUSPEND writes to disk: it frees the memory, and other nodes can RESUME what lies there
     MIGRATE = "migrate"
+    FAILOVER = "failover"  # it keeps a VM from starting with its host, and starts one by a definition from elsewhere
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,7 +38,8 @@ class VmTerms:
     suspend: decisions may save it to disk for others. automation: its own level (None: the cluster's).
     moves_per_day, pause_s_per_day: its disruption budget, the migrations that decisions may order, and the seconds
     that these may pause it, within 24 hours (None: no limit). post_copy: a migration that does not converge may
-    switch to post-copy, where a failure of either node stops the VM.
+    switch to post-copy, where a failure of either node stops the VM. failover: it is restarted on another node when
+    its own is proven off; then Trimtab alone starts it with its host, and libvirt's autostart of it is off.
     """
 
     running: bool = True
@@ -48,6 +49,7 @@ class VmTerms:
     moves_per_day: int | None = None
     pause_s_per_day: float | None = None
     post_copy: bool = False
+    failover: bool = False
 
     def __post_init__(self) -> None:
         if self.moves_per_day == 0:

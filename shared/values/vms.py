@@ -38,7 +38,8 @@ class VmSpec:
 
     `generation` counts how often the VM was brought to life (start, resume); `attempt` how often its job restarted.
     `cpu_mhz` sets the weight; `cap_mhz` is a stated maximum (None: work-conserving up to vcpus x core_mhz). `arguments`
-    and `environment`: see Job.
+    and `environment`: see Job. Of an adopted VM, `failover`: its host must not start it by itself, see VmStatus; and to
+    define it anew, `definition`, its domain XML without our metadata in pieces, and `autostart`, see VmStatus.
     """
 
     vm: Label
@@ -51,6 +52,9 @@ class VmSpec:
     template: str = ""
     arguments: tuple[Prose, ...] = ()
     environment: Word = ""
+    failover: bool = False
+    autostart: bool = False
+    definition: tuple[Prose, ...] = ()
 
 
 class VmStatus(Struct, frozen=True, array_like=True, forbid_unknown_fields=True, gc=False):
@@ -64,7 +68,9 @@ class VmStatus(Struct, frozen=True, array_like=True, forbid_unknown_fields=True,
     `dirty_mib_per_s`: memory that it changed within one second (negative: not measured). `resident_mib`: memory that it
     has touched, `disk_mib`: what a migration has to copy of its local disks, `working_set_mib`: memory that it changes
     again and again (each 0: unknown).
-    `transient`: no definition outlives it, so that it cannot be adopted.
+    `transient`: no definition outlives it, so that it cannot be adopted. Of an adopted VM, `autostart`: libvirt starts
+    it with its host, or did; `failover`: it does not any more, since Trimtab may restart the VM on another host;
+    `host_files`: what of it lies on this host alone, see `shared.values.failover`.
     """
 
     vm: Label
@@ -92,3 +98,6 @@ class VmStatus(Struct, frozen=True, array_like=True, forbid_unknown_fields=True,
     disk_mib: Whole = 0
     working_set_mib: Whole = 0
     transient: bool = False
+    autostart: bool = False
+    failover: bool = False
+    host_files: tuple[Label, ...] = ()

@@ -147,7 +147,7 @@ class Closed(IntEnum):
 
 LIVE, CONFIG = 1, 2  # virDomainModificationImpact
 METADATA_ELEMENT = 2
-XML_INACTIVE = 2
+XML_SECURE, XML_INACTIVE = 1, 2
 START_PAUSED = 1
 SAVE_RUNNING, SAVE_PAUSED = 2, 4
 

@@ -29,9 +29,12 @@ class Definition:
         """Return an independent copy."""
         return Definition(self.name, self.uuid, self.memory_kib, self.vcpus, self.disks, copy.deepcopy(self.tree))
 
-    def text(self, number: int = -1) -> str:
-        """Return the XML. `number` is the domain's id while it is active."""
+    def text(self, number: int = -1, secrets: bool = True) -> str:
+        """Return the XML, with or without passwords. `number` is the domain's id while it is active."""
         tree = copy.deepcopy(self.tree)
+        for display in () if secrets else tree.findall("devices/graphics"):
+            display.attrib.pop("passwd", None)
+            display.attrib.pop("passwdValidTo", None)
         if number >= 0:
             tree.set("id", str(number))
         return _text(tree)

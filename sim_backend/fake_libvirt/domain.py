@@ -79,9 +79,10 @@ class virDomain(Handle):
     def XMLDesc(self, flags: int = 0) -> str:
         check_flags(flags, 0xF, "qemuDomainGetXMLDesc")
         dom = self._dom()
+        secrets = bool(flags & codes.XML_SECURE)
         if flags & codes.XML_INACTIVE and dom.config is not None:
-            return dom.config.text()
-        return dom.definition.text(dom.number)
+            return dom.config.text(secrets=secrets)
+        return dom.definition.text(dom.number, secrets)
 
     @call
     def metadata(self, type: int, uri: str | None, flags: int = 0) -> str:

@@ -3,14 +3,16 @@ yet."""
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Callable
-from typing import Protocol
+from typing import Any, Protocol
 
 from msgspec import structs
 
 from shared.ports.effects import GuestChanged, Operated
-from shared.values.actions import Action, GuestChange, Outcome
+from shared.values.actions import Action, ActionKind, GuestChange, Outcome
+from shared.values.failover import host_file
 from shared.values.migration_terms import MigrationFigures
 from shared.values.nodes import Node
 from shared.values.vms import LIVE_STATES, VmState, VmStatus
@@ -18,6 +20,7 @@ from sim_backend.fakes.migrations import Migrations, Planned
 from sim_backend.world.disks import BYTES_PER_S
 from sim_backend.world.world import World
 
+SHARED = ""  # in the place of a host
 HOLDS_MEMORY = LIVE_STATES | {VmState.INCOMING}
 
 
@@ -27,11 +30,14 @@ class Domain:
 
     `managed`: it has Trimtab's metadata; without it, generation and attempt are 0. `foreign`: Trimtab did not create
     its definition, which stays when the VM ends. `disks`: the generation of its disk, see
-    `shared.values.actions.Action`. `written`: the copy of the disk that belongs to its saved memory.
+    `shared.values.actions.Action`. `written`: the copy of the disk that belongs to its saved memory. `shared`: its disk
+    lies on storage that all hosts have. `autostart`: its host starts it, or did before `failover`, since when Trimtab
+    alone does.
     """
 
     __slots__ = (
         "attempt",
+        "autostart",
         "busy",
         "cap_mhz",
         "cpu_mhz",
@@ -39,10 +45,12 @@ class Domain:
         "disk_read_bytes",
         "disk_time_s",
         "disks",
+        "failover",
         "foreign",
         "generation",
         "managed",
         "memory_mib",
+        "shared",
         "state",
         "vcpus",
         "vm",
@@ -67,7 +75,7 @@ class Domain:
         self.cpu_time_s = self.disk_time_s = 0.0
         self.disk_read_bytes = 0
         self.managed = True
-        self.foreign = False
+        self.foreign = self.shared = self.autostart = self.failover = False
         self.disks = self.written = 0
 
     def copy(self, state: VmState, busy: str = "") -> Domain:
@@ -84,7 +92,15 @@ class Domain:
             busy=busy,
         )
         made.foreign, made.disks, made.written = self.foreign, self.disks, self.written
+        made.shared, made.autostart, made.failover = self.shared, self.autostart, self.failover
         return made
+
+    @property
+    def definition(self) -> str:
+        """The definition of a VM that Trimtab did not create ("": it is not looked at)."""
+        if not (self.foreign and (self.shared or self.failover)):
+            return ""
+        return f"<domain><name>{self.vm}</name><memory>{self.memory_mib}</memory><vcpu>{self.vcpus}</vcpu></domain>"
 
     @property
     def ceiling_mhz(self) -> float:
@@ -147,9 +163,10 @@ class Fabric(Protocol):
 class Disks:
     """The true state of the VMs' disks: the copies on each host and which is the newest. A VM that executes writes to
     the copy on its host and makes it the newest. `stale` lists (at_s, vm, node) for each VM that started executing with
-    another copy."""
+    another copy. `shared`: VMs whose disk is one for all hosts."""
 
     def __init__(self) -> None:
+        self.shared: set[str] = set()
         self.copies: dict[tuple[str, str], int] = {}
         self.newest: dict[str, int] = {}
         self.stale: list[tuple[float, str, str]] = []
@@ -160,22 +177,37 @@ class Disks:
 
     def write(self, vm: str, node: str) -> None:
         """Note that the guest has written to its disk."""
-        self.newest[vm] = self.copies[vm, node] = self.newest.get(vm, 0) + 1
+        self.newest[vm] = self.copies[vm, self._place(vm, node)] = self.newest.get(vm, 0) + 1
 
     def copy(self, vm: str, source: str, target: str) -> None:
         """Copy a disk to the target and overwrite the copy there."""
-        if (vm, source) in self.copies:
+        if (vm, source) in self.copies and vm not in self.shared:
             self.copies[vm, target] = self.copies[vm, source]
 
     def remove(self, vm: str, node: str) -> None:
         """Delete the copy on a host."""
-        self.copies.pop((vm, node), None)
+        if vm not in self.shared:
+            self.copies.pop((vm, node), None)
 
     def executes(self, vm: str, node: str, now_s: float, written: int = 0) -> None:
         """Note that a VM starts executing on a host, with the memory that belongs to the copy `written` (0: the
         newest). A wrong copy is recorded in `stale`."""
-        if self.copies.get((vm, node)) != (written or self.newest.get(vm)):
+        if self.copies.get((vm, self._place(vm, node))) != (written or self.newest.get(vm)):
             self.stale.append((now_s, vm, node))
+
+    def _place(self, vm: str, node: str) -> str:
+        return SHARED if vm in self.shared else node
+
+
+def _of_failover(domain: Domain) -> dict[str, Any]:
+    if not (domain.foreign and domain.managed and (domain.shared or domain.failover)):
+        return {}
+    return {
+        "definition": hashlib.sha256(domain.definition.encode()).hexdigest()[:16] if domain.definition else "",
+        "autostart": domain.autostart,
+        "failover": domain.failover,
+        "host_files": () if domain.shared else (host_file("disk", f"/{domain.vm}"),),
+    }
 
 
 class Site:
@@ -225,6 +257,7 @@ class Site:
             disk_time_s=held_s,
             adopted=domain.foreign and domain.managed,
             disks=domain.disks,
+            **_of_failover(domain),
         )
         if memory is None:
             return status
@@ -256,7 +289,9 @@ class Site:
     ) -> None:
         """Answer an action with the VM's status as it is now."""
         status = self.status(action.vm, now_s)
-        self.tell(Operated(action.id, outcome, status, final, detail, migrated=migrated), now_s)
+        kept = self.domains.get(action.vm) if action.kind is ActionKind.ADOPT and outcome is Outcome.OK else None
+        definition = "" if kept is None else kept.definition
+        self.tell(Operated(action.id, outcome, status, final, detail, definition, migrated), now_s)
 
     def come_alive(self, domain: Domain, state: VmState, now_s: float) -> None:
         """Place the domain in the world on this host and delete its older image."""

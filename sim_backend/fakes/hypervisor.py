@@ -141,16 +141,27 @@ class FakeHypervisor(Site):
         """Forget the scripted failures that have not happened yet."""
         self._failures.clear()
 
-    def add_stranger(self, vm: str, memory_mib: int, now_s: float, vcpus: int = 1, cpu_mhz: float = 100.0) -> None:
-        """Start an unmanaged VM here. It is idle unless the world knows a task of its name. Raises ContractViolation
-        when a VM of that name is here or alive elsewhere."""
+    def add_stranger(
+        self,
+        vm: str,
+        memory_mib: int,
+        now_s: float,
+        vcpus: int = 1,
+        cpu_mhz: float = 100.0,
+        shared: bool = False,
+        autostart: bool = False,
+    ) -> None:
+        """Start an unmanaged VM here. It is idle unless the world knows a task of its name. `shared`, `autostart`: see
+        Domain. Raises ContractViolation when a VM of that name is here or alive elsewhere."""
         self.cluster.catch_up(now_s)
         if vm in self.domains:
             raise ContractViolation(f"{vm} is on {self.node.name} already")
         domain = Domain(
             vm, 0, 1, memory_mib=memory_mib, vcpus=vcpus, cpu_mhz=cpu_mhz, cap_mhz=None, state=VmState.RUNNING
         )
-        domain.foreign = True
+        domain.foreign, domain.shared, domain.autostart = True, shared, autostart
+        if shared:
+            self.cluster.disks.shared.add(vm)
         self.cluster.disks.make(vm, self.node.name)
         self.come_alive(domain, VmState.RUNNING, now_s)
         domain.managed, domain.attempt = False, 0
@@ -205,6 +216,7 @@ class FakeHypervisor(Site):
         if not self.up:
             return []
         self.up = False
+        anew = {vm for vm, op in self.operations.items() if not op.action.expects}
         for op in list(self.operations.values()):
             op.over = True
             if op.peer is not None and op.arriving is not None:
@@ -215,7 +227,7 @@ class FakeHypervisor(Site):
             if domain.state not in DEFINED_ONLY:
                 if domain.state in LIVE_STATES:
                     self.cluster.disks.write(vm, self.node.name)
-                starts = domain.busy == ActionKind.START.value  # by a definition that stays
+                starts = domain.busy == ActionKind.START.value and vm not in anew  # by a definition that stays
                 if domain.foreign and (starts or domain.state in LIVE_STATES):
                     domain.state, domain.cpu_time_s = VmState.CRASHED, 0.0
                 else:
@@ -229,10 +241,17 @@ class FakeHypervisor(Site):
         return gone
 
     def host_returns(self, boot: str) -> None:
-        """Bring the host up again under a new boot id, with the data on its disk."""
-        if not self.up:
-            self.up, self.boot_id = True, boot
-            self.cluster.world.host_returns(self.node.name)
+        """Bring the host up again under a new boot id, with the data on its disk. It starts what starts with it."""
+        if self.up:
+            return
+        self.up, self.boot_id = True, boot
+        self.cluster.world.host_returns(self.node.name)
+        for vm, domain in self.domains.items():
+            if domain.autostart and not domain.failover and domain.state in DEFINED_ONLY:
+                if vm in self.cluster.locks:
+                    self.cluster.note_double(vm, self.node.name, self.cluster.now_s)
+                else:
+                    self.owner_starts(vm, self.cluster.now_s)
 
     def forget_answers(self) -> None:
         """Drop every answer that the agent's process has not fetched or still waits for. Operations continue, but only

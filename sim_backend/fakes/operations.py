@@ -117,6 +117,9 @@ def _check_start(op: Operation, now_s: float) -> Answer | None:
         state=VmState.INCOMING,
     )
     op.domain.disks = action.disks + 1
+    if spec.definition:
+        op.domain.foreign = op.domain.shared = op.domain.failover = True
+        op.domain.autostart, op.domain.disks = spec.autostart, action.disks
     return _fits(site, op.domain) or _lock(op, now_s)
 
 
@@ -243,8 +246,10 @@ def _check_adopt(op: Operation, _now_s: float) -> Answer | None:
         return Outcome.REFUSED, "no spec for this VM"
     if domain is None:
         return Outcome.NO_SUCH_VM, ""
-    if domain.managed:
-        return MET if domain.generation == op.action.generation else _taken(domain)
+    if domain.managed and domain.generation != op.action.generation:
+        return _taken(domain)
+    if domain.managed and domain.failover is spec.failover:
+        return MET
     return None if domain.state is not VmState.INCOMING else (Outcome.REFUSED, f"it is {domain.state.value}")
 
 
@@ -255,6 +260,16 @@ def _check_release(op: Operation, _now_s: float) -> Answer | None:
     if domain.foreign and domain.state not in LIVE_STATES:
         return _other_generation(domain) if domain.generation != op.action.expects else None
     return _check_live(op)
+
+
+def _check_undefine(op: Operation, _now_s: float) -> Answer | None:
+    domain = op.domain
+    if domain is None:
+        return MET
+    if domain.generation != op.action.expects:
+        return _other_generation(domain)
+    left = domain.foreign and domain.state not in HOLDING_STATES
+    return None if left else (Outcome.REFUSED, f"it is {domain.state.value}")
 
 
 _CHECKS: dict[ActionKind, Callable[[Operation, float], Answer | None]] = {
@@ -269,6 +284,7 @@ _CHECKS: dict[ActionKind, Callable[[Operation, float], Answer | None]] = {
     ActionKind.DISCARD_IMAGE: _check_discard,
     ActionKind.ADOPT: _check_adopt,
     ActionKind.RELEASE: _check_release,
+    ActionKind.UNDEFINE: _check_undefine,
 }
 
 
@@ -332,7 +348,7 @@ def _finish_alive(op: Operation, now_s: float) -> None:
     op.domain.generation = op.action.generation
     if op.action.kind is ActionKind.START and op.action.expects:
         _start_adopted(op.domain, op.action.spec)
-    elif op.action.kind is ActionKind.START:
+    elif op.action.kind is ActionKind.START and not op.domain.foreign:
         site.fabric.disks.make(vm, site.node.name)
     elif op.peer is not None:
         site.fabric.disks.copy(vm, op.peer.node.name, site.node.name)
@@ -396,7 +412,7 @@ def _finish_migrate(op: Operation, now_s: float) -> VmStatus:
     disks.copy(domain.vm, here, there)
     disks.remove(domain.vm, here)
     disks.executes(domain.vm, there, now_s)
-    arriving.disks = domain.disks + 1
+    arriving.disks = domain.disks + (not domain.shared)
     site.fabric.world.move(domain.vm, peer.node.name, now_s)
     site.fabric.locks[domain.vm] = peer.node.name
     arriving.state, arriving.busy = domain.state, ""
@@ -420,13 +436,19 @@ def _finish_adopt(op: Operation, _now_s: float) -> None:
     assert spec is not None
     domain.busy = ""
     domain.managed, domain.generation, domain.attempt = True, op.action.generation, spec.attempt
-    domain.disks = max(1, domain.disks)
+    domain.disks = 0 if domain.shared else max(1, domain.disks)
+    domain.failover = spec.failover
 
 
 def _finish_release(op: Operation, _now_s: float) -> None:
     assert op.domain is not None
     op.domain.busy = ""
     op.domain.managed, op.domain.generation, op.domain.attempt = False, 0, 0
+    op.domain.failover = False
+
+
+def _finish_undefine(op: Operation, _now_s: float) -> None:
+    del op.site.domains[op.action.vm]
 
 
 _FINISHES: dict[ActionKind, Callable[[Operation, float], VmStatus | None]] = {
@@ -441,4 +463,5 @@ _FINISHES: dict[ActionKind, Callable[[Operation, float], VmStatus | None]] = {
     ActionKind.DISCARD_IMAGE: _finish_discard,
     ActionKind.ADOPT: _finish_adopt,
     ActionKind.RELEASE: _finish_release,
+    ActionKind.UNDEFINE: _finish_undefine,
 }

@@ -1,8 +1,8 @@
 """VMs in fault runs that existed before Trimtab: adopted, shut down and started by their owners, released.
 
 Drawn from a separate random stream, so that the other faults of a seed do not change. Invariants: the definition of
-each VM is on exactly one host and is never removed, none is saved or stopped without being asked for, and in the end
-each runs or is off as it is wanted.
+each VM is on exactly one host and is never removed, but for what a host has left of a VM that was restarted elsewhere;
+none is saved or stopped without being asked for, and in the end each runs or is off as it is wanted.
 """
 
 from __future__ import annotations
@@ -31,6 +31,8 @@ MEMORY_MIB = (64, 128, 256)
 ADOPTED_S = (20.0, 900.0)
 OWNERS_S = (300.0, 4000.0)
 STARTED_AFTER_S = (30.0, 600.0)
+STORAGE_LOST_S = (5.0, 60.0)
+CUT_OFF_BEFORE_S = 40.0
 RELEASED_S = (3000.0, 5000.0)
 ASK_AGAIN_S = 120.0
 PRIORITY = 1
@@ -43,13 +45,18 @@ class OwnerFault(StrEnum):
     VM_POWERED = "vm-powered"
     VM_ADOPTED = "vm-adopted"
     VM_RELEASED = "vm-released"
+    POWER_CUT = "host-power-cut"
+    STORAGE_LOST = "storage-lost"
+    VM_RESTARTED = "vm-restarted-elsewhere"
 
 
 @dataclass(frozen=True, slots=True)
 class Pet:
     """One such VM. `shut_down`: when its guest shuts down, and for how long it is off; `released_s`: when its operator
     releases it (0: never). `terms`: those that it is adopted with. `off`: it is shut off when it is adopted. `powered`:
-    when its operator starts it (true) or shuts it down (false)."""
+    when its operator starts it (true) or shuts it down (false). `shared`, `autostart`: see `Domain`;
+    `power_cut_s`: when the power of its host is cut; `fence_dead`: its power driver then never confirms that it is off;
+    `storage_lost`: when its host loses the shared storage, and for how long; `cut_off`: it lost its network before."""
 
     vm: str
     node: str
@@ -60,16 +67,23 @@ class Pet:
     terms: VmTerms = field(default_factory=VmTerms)
     off: bool = False
     powered: tuple[tuple[float, bool], ...] = ()
+    shared: bool = False
+    autostart: bool = False
+    power_cut_s: tuple[float, ...] = ()
+    fence_dead: bool = False
+    storage_lost: tuple[tuple[float, float], ...] = ()
+    cut_off: bool = False
 
 
 def draw_pets(seed: int, nodes: Iterable[Node]) -> tuple[Pet, ...]:
     """Draw the VMs of a seed; none for most seeds."""
     if seed % SHARE != TURN:
         return ()
-    rng = Random(f"pets of {seed}")
+    rng, disks = Random(f"pets of {seed}"), Random(f"disks of {seed}")
     names = [node.name for node in nodes]
 
     def pet(number: int) -> Pet:
+        shared, failover = disks.random() < 0.7, disks.random() < 0.8
         ends = sorted(rng.uniform(*OWNERS_S) for _ in range(rng.randint(0, 2)))
         return Pet(
             vm=f"pet-{number}",
@@ -78,12 +92,25 @@ def draw_pets(seed: int, nodes: Iterable[Node]) -> tuple[Pet, ...]:
             adopted_s=rng.uniform(*ADOPTED_S),
             shut_down=tuple((at_s, rng.uniform(*STARTED_AFTER_S)) for at_s in ends),
             released_s=rng.uniform(*RELEASED_S) if rng.random() < 0.5 else 0.0,
-            terms=VmTerms(on_shutdown=rng.choice(tuple(OnShutdown))),
+            terms=VmTerms(on_shutdown=rng.choice(tuple(OnShutdown)), failover=failover),
+            shared=shared,
+            autostart=failover and disks.random() < 0.5,
+            power_cut_s=tuple(disks.uniform(*OWNERS_S) for _ in range(disks.randint(0, 2) if failover else 0)),
+            fence_dead=disks.random() < 0.5,
+            storage_lost=tuple(
+                (disks.uniform(*OWNERS_S), disks.uniform(5.0, 60.0)) for _ in range(disks.randint(0, 2))
+            ),
+            cut_off=disks.random() < 0.5,
             off=rng.random() < 0.2,
             powered=tuple((rng.uniform(*OWNERS_S), rng.random() < 0.5) for _ in range(rng.randint(0, 2))),
         )
 
     return tuple(pet(number) for number in range(rng.randint(1, COUNT_MAX)))
+
+
+def has_leases(seed: int) -> bool:
+    """Return whether the hosts of a seed renew storage leases: every second time that there are such VMs."""
+    return seed % (2 * SHARE) == TURN
 
 
 class AdoptedFaults:
@@ -102,12 +129,19 @@ class AdoptedFaults:
         self._asked: Counter[str] = Counter()
         self._stop_asked: set[str] = set()
         self._unasked: set[str] = set()
+        self._lived: dict[str, tuple[str, int]] = {}
+        self._alive: set[str] = set()  # those that were live when it was last looked
+        self._lost: set[str] = set()  # those that lived on a host when that died, and have not since
         at = loop.engine.at
         for pet in pets:
             at(0.5, PRIORITY, partial(self._made, pet))
             at(pet.adopted_s, PRIORITY, partial(self._adopt, pet))
             for at_s, off_s in pet.shut_down:
                 at(at_s, PRIORITY, partial(self._shut_down, pet, off_s))
+            for at_s in pet.power_cut_s:
+                at(at_s, PRIORITY, partial(self._cut_power, pet))
+            for at_s, for_s in pet.storage_lost if loop.leases is not None else ():
+                at(at_s, PRIORITY, partial(self._lose_storage, pet, for_s))
             for at_s, on in pet.powered:
                 at(at_s, PRIORITY, partial(self._power, pet, on))
             if pet.released_s:
@@ -116,17 +150,17 @@ class AdoptedFaults:
     def _made(self, pet: Pet) -> None:
         self._touch()
         host, now_s = self.loop.cluster.hypervisor(pet.node), self.loop.engine.now_s
-        host.add_stranger(pet.vm, pet.memory_mib, now_s)
+        host.add_stranger(pet.vm, pet.memory_mib, now_s, shared=pet.shared, autostart=pet.autostart)
         if pet.off:
             host.owner_stops(pet.vm, now_s)
 
     def _where(self, pet: Pet) -> tuple[FakeHypervisor, Domain] | None:
-        """Return the host that defines the VM, without the target of a migration in progress; None if there is none."""
-        for hypervisor in self.loop.cluster.hypervisors.values():
-            domain = hypervisor.domains.get(pet.vm)
-            if domain is not None and _is_defined(domain):
-                return hypervisor, domain
-        return None
+        """Return the host that defines the VM, without the target of a migration in progress; None if there is none. Of
+        several, the one where it lives, or the newest."""
+        hypervisors = self.loop.cluster.hypervisors.values()
+        found = [(each, each.domains[pet.vm]) for each in hypervisors if pet.vm in each.domains]
+        defined = [one for one in found if _is_defined(one[1])]
+        return max(defined, key=lambda one: (one[1].state in LIVE_STATES, one[1].generation), default=None)
 
     def _adopt(self, pet: Pet) -> None:
         """Adopt a VM as an operator does, and retry after a refusal under the same job name."""
@@ -151,6 +185,34 @@ class AdoptedFaults:
         self._asked[pet.vm] += 1
         self.loop.operator.send(PowerVm(f"power-{pet.vm}-{self._asked[pet.vm]}", pet.vm, on))
 
+    def _cut_power(self, pet: Pet) -> None:
+        found = self._where(pet)
+        if found is not None and found[0].up:
+            name = found[0].node.name
+            self._done[OwnerFault.POWER_CUT.value] += 1
+            if pet.fence_dead:
+                self.loop.fake_power.fail_fence(name)
+            self.loop.host_dies(name)
+
+    def _lose_storage(self, pet: Pet, for_s: float) -> None:
+        found, leases = self._where(pet), self.loop.leases
+        if found is None or leases is None or not found[0].up:
+            return
+        name, now_s, at = found[0].node.name, self.loop.engine.now_s, self.loop.engine.at
+        self._done[OwnerFault.STORAGE_LOST.value] += 1
+        if pet.cut_off:
+            self.loop.agents[name].kill()
+            at(now_s + CUT_OFF_BEFORE_S, PRIORITY, lambda: leases.lose_storage(name, now_s + CUT_OFF_BEFORE_S))
+            at(now_s + CUT_OFF_BEFORE_S + for_s, PRIORITY, partial(self._reconnect, name))
+        else:
+            leases.lose_storage(name, now_s)
+        at(now_s + CUT_OFF_BEFORE_S + for_s, PRIORITY, partial(leases.find_storage, name))
+
+    def _reconnect(self, name: str) -> None:
+        agent = self.loop.agents[name]
+        if agent.hypervisor.up and not agent.alive:
+            agent.restart()
+
     def _shut_down(self, pet: Pet, off_s: float) -> None:
         self._touch()
         now_s, found = self.loop.engine.now_s, self._where(pet)
@@ -174,11 +236,11 @@ class AdoptedFaults:
         """Check the invariants after an event."""
         now_s = self.loop.engine.now_s
         for pet in self.pets if now_s > 1.0 else ():
-            homes = [
-                name
-                for name, hypervisor in self.loop.cluster.hypervisors.items()
-                if (domain := hypervisor.domains.get(pet.vm)) is not None and _is_defined(domain)
-            ]
+            self._count_restart(pet)
+            domains = [(name, each.domains.get(pet.vm)) for name, each in self.loop.cluster.hypervisors.items()]
+            defined = [(name, domain) for name, domain in domains if domain is not None and _is_defined(domain)]
+            newest = max((domain.generation for _, domain in defined), default=0)
+            homes = [name for name, domain in defined if not (_is_left(domain) and domain.generation < newest)]
             images = [name for name, each in self.loop.cluster.hypervisors.items() if pet.vm in each.images]
             if images:
                 self._report("adopted-vm-saved", f"{pet.vm} on {images}: nobody has asked for it")
@@ -189,6 +251,22 @@ class AdoptedFaults:
             if pet.vm not in self._stop_asked | self._unasked and self._is_being_stopped(pet):
                 self._unasked.add(pet.vm)
                 self._report("adopted-vm-stopped", f"{pet.vm}: nobody has asked for it")
+
+    def _count_restart(self, pet: Pet) -> None:
+        found = self._where(pet)
+        if found is None or found[1].state not in LIVE_STATES:
+            self._alive.discard(pet.vm)
+            return
+        self._alive.add(pet.vm)
+        name, generation = found[0].node.name, found[1].generation
+        self._lost.discard(pet.vm)
+        before, self._lived[pet.vm] = self._lived.get(pet.vm, (name, generation)), (name, generation)
+        if before[0] != name and generation > before[1]:
+            self._done[OwnerFault.VM_RESTARTED.value] += 1
+
+    def host_died(self, node: str) -> None:
+        """Note what lived on a host that has just died."""
+        self._lost |= {vm for vm, (home, _) in self._lived.items() if home == node and vm in self._alive}
 
     def _is_being_stopped(self, pet: Pet) -> bool:
         stops = (ActionKind.STOP, ActionKind.SUSPEND)
@@ -205,12 +283,14 @@ class AdoptedFaults:
                 continue
             hypervisor, domain = found
             live = domain.state in LIVE_STATES
+            if sum(pet.vm in each.domains for each in self.loop.cluster.hypervisors.values()) > 1:
+                why.append(f"{pet.vm} is defined on several hosts")
             if record is None or record.phase is JobPhase.FORGOTTEN:
                 if domain.managed:
                     why.append(f"{pet.vm} is let go, and has our metadata on {hypervisor.node.name}")
             elif record.phase is not (JobPhase.RUNNING if live else JobPhase.SHUT_OFF):
                 why.append(f"{pet.vm} is {domain.state.value}, its job {record.phase.value}")
-            elif not live and self._is_to_run(record):
+            elif not live and (self._is_to_run(record) or (record.terms.running and pet.vm in self._lost)):
                 why.append(f"{pet.vm} is {domain.state.value}, and is wanted to run")
         return why
 
@@ -219,6 +299,11 @@ class AdoptedFaults:
         terms = record.terms
         restarts = record.lost_with_host or terms.on_shutdown is OnShutdown.RESTART
         return bool(terms.running and restarts)
+
+
+def _is_left(domain: Domain) -> bool:
+    """Return whether a definition may be left from before a failover: no host starts it by itself."""
+    return domain.failover and domain.state not in LIVE_STATES
 
 
 def _is_defined(domain: Domain) -> bool:

@@ -17,7 +17,8 @@ from shared.protocol.operator_messages import CancelJob, DrainNode, Request
 from shared.values.jobs import workload_of
 from shared.values.vms import LIVE_STATES
 from sim_backend.fakes.hypervisor import Failure, FakeHypervisor
-from sim_backend.faults.adopted import AdoptedFaults, draw_pets
+from sim_backend.fakes.leases import LeaseTimes
+from sim_backend.faults.adopted import AdoptedFaults, draw_pets, has_leases
 from sim_backend.faults.apps import FaultApp
 from sim_backend.faults.drift import DriftFaults, draw_drift
 from sim_backend.faults.environment_runs import EnvironmentFaults, with_environments
@@ -146,6 +147,8 @@ def loop_settings(script: FaultScript) -> LoopSettings:
     )
     if script.environments is not None:
         settings = with_environments(settings, script.seed)
+    elif script.power is None and has_leases(script.seed):
+        settings = replace(settings, leases=LeaseTimes())
     return settings if script.power is None else with_power(settings, script.power, script.seed)
 
 
@@ -489,6 +492,7 @@ class FaultRun:
     def _host_died(self, node: str) -> None:
         """Power is gone, by the script or by fencing: someone brings the host back after a while."""
         self.checker.guests.host_died(node)
+        self.adopted.host_died(node)
         engine = self.loop.engine
         boots = self._boots[node]
         if engine.now_s < self.script.repaired_by_s:

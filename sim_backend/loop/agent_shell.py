@@ -15,6 +15,7 @@ from sim_backend.engine import Engine
 from sim_backend.fakes.health_monitor import FakeMonitor
 from sim_backend.fakes.hypervisor import FakeHypervisor
 from sim_backend.fakes.journal import MemoryJournal
+from sim_backend.fakes.leases import FakeLeases
 from sim_backend.fakes.standard_jobs import paces
 from sim_backend.loop.shells import Shell, StartableCore
 from sim_backend.world.disks import BYTES_PER_S
@@ -49,6 +50,8 @@ class AgentShell(Shell):
         self.set_up_host: Callable[[fx.SetUpHost, Callable[[fx.HostSetUp], None]], None] = _unset
         self.end_setup: Callable[[], None] = _nothing
         self.monitor = FakeMonitor(hypervisor.cluster)
+        self.leases: FakeLeases | None = None
+        self._looks_s = 0.0  # since when this process has looked at leases
         self._make_core = make_core
         self._owed = 0  # readings that were asked for and not given
         self._queue = topology.agent_queue(node).name
@@ -108,7 +111,7 @@ class AgentShell(Shell):
         self.feed(fx.SleepEnded(True))
 
     def _new_core(self) -> StartableCore:
-        self._owed = 0
+        self._owed, self._looks_s = 0, self.engine.now_s
         self.hypervisor.forget_answers()
         return self._make_core(self.node, self.boot_id, self.journal.records())
 
@@ -133,9 +136,10 @@ class AgentShell(Shell):
             self._answer(fx.Unobserved(str(error)))
             return
         sample = node_sample(vms, world.used_frac(self.node), *world.host_disk_s(self.node, self.engine.now_s))
+        leases = () if self.leases is None else self.leases.seen_by(self.node, self._looks_s, self.engine.now_s)
         owed, self._owed = self._owed, 0
         for _ in range(owed):
-            self._answer(fx.Observed(sample, vms, self.hypervisor.inventory()))
+            self._answer(fx.Observed(sample, vms, self.hypervisor.inventory(), leases))
 
     def _sleep_host(self, effect: fx.SleepHost) -> None:
         life = self.lives

@@ -37,6 +37,7 @@ from sim_backend.fakes.health_monitor import FakeMonitor
 from sim_backend.fakes.host_setup import FakeSetups, SetupTimes
 from sim_backend.fakes.hypervisor import FakeCluster, FakeHypervisor
 from sim_backend.fakes.journal import MemoryJournal
+from sim_backend.fakes.leases import FakeLeases, LeaseTimes
 from sim_backend.fakes.load_balancer import FakeBalancer
 from sim_backend.fakes.power import DOES, Down, FakePower, PowerTimes
 from sim_backend.fakes.store import MemoryStore
@@ -68,7 +69,7 @@ class LoopSettings:
     `controllers`: names, the first connects first. `power_does`: what the power driver can be asked for; `power_times`,
     `setup_times` and `seed`: how long hosts truly take. `table_cache`: of the tables for sizes; loops may share one.
     `disk_servers`: by node, how many requests its disk serves at a time (1). `epoch_s`: what clocks show when the run
-    begins.
+    begins. `leases`: hosts have storage leases with these times (None: they have none).
     """
 
     controller: ControllerSettings = field(default_factory=ControllerSettings)
@@ -88,6 +89,7 @@ class LoopSettings:
     epoch_s: float = 0.0
     make_store: Callable[[], MemoryStore] = lambda: MemoryStore(Deleted)
     table_cache: TableCache = field(default_factory=MemoryTables)
+    leases: LeaseTimes | None = None
 
 
 class BusSource:
@@ -144,6 +146,7 @@ class ClosedLoop:
         self.store = settings.make_store()
         self.fake_power = self._make_power()
         self.fake_setups = self._make_setups()
+        self.leases = self._make_leases()
         self.fake_monitor = FakeMonitor(self.cluster)
         self.agents: dict[str, AgentShell] = {}
         self.controllers: dict[str, ControllerShell] = {}
@@ -190,6 +193,14 @@ class ClosedLoop:
         power.on_down, power.on_up = self._host_down, self._host_up
         return power
 
+    def _make_leases(self) -> FakeLeases | None:
+        times, engine = self.settings.leases, self.engine
+        if times is None:
+            return None
+        return FakeLeases(
+            self.cluster, lambda at_s, call: engine.at(at_s, SCRIPT_PRIORITY, call), self.host_dies, times
+        )
+
     def _make_setups(self) -> FakeSetups:
         settings, engine = self.settings, self.engine
 
@@ -209,7 +220,7 @@ class ClosedLoop:
         shell.on_effect, shell.on_input = self.truth.on_effect, self.truth.on_input
         shell.sleep_host = partial(self._sleep_host, name)
         shell.set_up_host = partial(self.fake_setups.begin, name)
-        shell.monitor = self.fake_monitor
+        shell.monitor, shell.leases = self.fake_monitor, self.leases
         shell.end_setup = partial(self.fake_setups.interrupt, name)
 
     def _make_agent(self, node: str, boot_id: str, records: Sequence[Any]) -> StartableCore:
@@ -316,6 +327,8 @@ class ClosedLoop:
     def host_died(self, name: str) -> None:
         """Note that a host has just stopped."""
         self.agents[name].kill()
+        if self.leases is not None:
+            self.leases.host_died(name, self.engine.now_s)
         if self.on_host_death is not None:
             self.on_host_death(name)
         self.truth.host_died(name, self.engine.now_s)
@@ -344,6 +357,8 @@ class ClosedLoop:
         agent = self.agents[name]
         agent.hypervisor.host_returns(boot_id)
         self.fake_power.returned(name)
+        if self.leases is not None:
+            self.leases.host_returned(name)
         agent.boot_id = boot_id
         agent.restart()
 

@@ -29,6 +29,7 @@ USERS = {
     "trimtab-portal.service": ("trimtab-portal", "trimtab-portal"),
     "trimtab-job@.service": ("trimtab-job", "trimtab-job/%i"),
     "trimtab-helper@.service": ("", ""),
+    "trimtab-lease.service": ("", ""),
 }
 SECRETS = ("/etc/credstore", "/etc/credstore.encrypted")
 

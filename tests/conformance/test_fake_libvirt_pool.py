@@ -33,7 +33,7 @@ def test_without_an_active_pool_it_does_not_say_that_it_can_save(there: bool, tm
             del pools[POOL]
         bench = anew(made)
         assert bench.inventory.templates == ("guest",)
-        assert bench.inventory.abilities == (Ability.MIGRATE,)
+        assert bench.inventory.abilities == (Ability.MIGRATE, Ability.FAILOVER)
         assert bench.peer.inventory().abilities == tuple(Ability)
         before = bench.start()
         bench.must(Outcome.REFUSED, ActionKind.SUSPEND, expects=1, generation=1)

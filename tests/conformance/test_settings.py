@@ -33,6 +33,7 @@ from tests.conformance.settings import (
     agreements,
     channels,
     controller_core,
+    controller_failover,
     controller_nodes,
     controller_service,
     daemons,
@@ -53,6 +54,7 @@ FILES: dict[str, tuple[type[Any], tuple[Row, ...]]] = {
         ControllerConfig,
         (
             *controller_core.TABLE,
+            *controller_failover.TABLE,
             *controller_nodes.TABLE,
             *controller_service.TABLE,
             *daemons.rows(ControllerConfig, check_controller),

@@ -163,6 +163,7 @@ class Machine:
         for name, module in (
             ("trimtab", "daemons.cli.main"),
             ("trimtab-agent", "agents.service.main"),
+            ("trimtab-lease", "agents.lease.service"),
             ("trimtab-controller", "daemons.service.main"),
             ("trimtab-portal", "daemons.portal.main"),
         ):

@@ -21,6 +21,10 @@ NODES = ("n1", "n2", "n3")
 VMS = ("a#0", "b#0", "b#1", "c#0")
 STEPS = 120
 
+LEAVING = frozenset(
+    {ActionKind.STOP, ActionKind.DISCARD_IMAGE, ActionKind.MIGRATE, ActionKind.RELEASE, ActionKind.UNDEFINE}
+)
+
 
 class _Chaos:
     """A cluster, random orders and faults, and what may rightly have gone since the last look."""
@@ -146,8 +150,7 @@ class _Chaos:
                 if isinstance(event, Operated):
                     self.answered.append(event.call_id)
                     if event.outcome is Outcome.OK and event.status is None:
-                        leaves = (ActionKind.STOP, ActionKind.DISCARD_IMAGE, ActionKind.MIGRATE, ActionKind.RELEASE)
-                        assert self.kinds[event.call_id] in leaves
+                        assert self.kinds[event.call_id] in LEAVING
                 elif isinstance(event, GuestChanged) and event.change is GuestChange.ENDED:
                     self.may_go.add(event.status.vm)
 

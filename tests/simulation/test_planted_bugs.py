@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from agents.core.agent import Agent
 from agents.core.settings import AgentSettings
@@ -17,6 +18,7 @@ from daemons.values.settings import ControllerSettings
 from shared.ports.effects import Acknowledge, Effect, Input, LeadTaken, Publish, Received, Written
 from shared.protocol.messages import Reply, Report
 from shared.values.actions import Action, ActionKind, Outcome
+from shared.values.lease import SeenLease
 from shared.values.nodes import NodeCondition
 from sim_backend.fakes.host import Operation
 from sim_backend.fakes.hypervisor import FakeHypervisor
@@ -175,6 +177,28 @@ class SparingHypervisor(FakeHypervisor):
             disks.copies.setdefault((vm, self.node.name), before[vm, self.node.name])
 
 
+class StartingHypervisor(FakeHypervisor):
+    """Starts with its host what Trimtab may have restarted elsewhere."""
+
+    def host_returns(self, boot: str) -> None:
+        for domain in self.domains.values():
+            domain.failover = False
+        super().host_returns(boot)
+
+
+class CredulousController(Controller):
+    """Takes every lease that was not renewed in time for expired."""
+
+    def __init__(self, name: str, settings: ControllerSettings) -> None:
+        super().__init__(name, settings)
+        reported = self.lease_proofs.reported
+
+        def believe(witness: NodeEntry, leases: Sequence[SeenLease], now_s: float) -> None:
+            reported(witness, [structs.replace(lease, proof_s=1e-9) for lease in leases], now_s)
+
+        self.lease_proofs.reported = believe  # type: ignore[method-assign]
+
+
 def with_hypervisor(make: Any) -> Change:
     return lambda settings: replace(settings, make_hypervisor=make)
 
@@ -207,11 +231,19 @@ PLANTED: dict[str, tuple[Change, set[str]]] = {
     "controller forgets its ledger": (with_controller(WastefulController), {"vm-started-twice"}),
     "driver removes a definition that it did not make": (with_hypervisor(TidyHypervisor), {"definition-removed"}),
     "driver resumes with what lies at the path": (with_hypervisor(SparingHypervisor), {"stale-disk"}),
+    "driver starts with its host what runs elsewhere": (with_hypervisor(StartingHypervisor), {"vm-started-twice"}),
+    "controller takes a late lease for an expired one": (with_controller(CredulousController), {"vm-started-twice"}),
     "store takes any term": (with_store(TermlessStore), {"stale-write"}),
 }
 EARLY = {"agent loses its journal"}  # found in the first seeds
 # Where those that need many seeds are found as things are: it is looked there first.
-KNOWN = {"agent ignores terms": 8, "controller takes absence for proof": 25, "controller forgets its ledger": 8}
+KNOWN = {
+    "agent ignores terms": 8,
+    "controller takes absence for proof": 25,
+    "controller forgets its ledger": 8,
+    "driver starts with its host what runs elsewhere": 10,
+    "controller takes a late lease for an expired one": 26,
+}
 
 
 @pytest.mark.accept

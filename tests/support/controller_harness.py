@@ -227,8 +227,8 @@ class ControllerHarness:
         here = self.vms[action.node]
         if action.kind is ActionKind.ADOPT and action.spec is not None:
             spec = action.spec
-            own = {"generation": spec.generation, "attempt": spec.attempt, "adopted": True}
-            self.change(action.node, action.vm, managed=True, **own)
+            own: dict[str, Any] = {"generation": action.generation or spec.generation, "attempt": spec.attempt}
+            self.change(action.node, action.vm, managed=True, adopted=True, failover=spec.failover, **own)
         elif action.kind is ActionKind.RELEASE:
             self.change(action.node, action.vm, managed=False, generation=0, attempt=0, adopted=False)
         elif action.kind is ActionKind.START and action.expects and action.spec is not None:
@@ -245,10 +245,13 @@ class ControllerHarness:
                 memory_mib=spec.memory_mib,
                 vcpus=spec.vcpus,
                 cpu_mhz=spec.cpu_mhz,
+                adopted=bool(spec.definition),
+                failover=spec.failover,
+                autostart=spec.autostart,
             )
         elif action.kind is ActionKind.STOP and action.vm in here and here[action.vm].adopted:
             self.change(action.node, action.vm, state=VmState.ENDED)
-        elif action.kind in (ActionKind.STOP, ActionKind.DISCARD_IMAGE):
+        elif action.kind in (ActionKind.STOP, ActionKind.DISCARD_IMAGE, ActionKind.UNDEFINE):
             here.pop(action.vm, None)
         elif action.kind is ActionKind.MIGRATE:
             self.vms[action.to_node][action.vm] = here.pop(action.vm)

@@ -110,6 +110,13 @@ class Features:
     save: bool = True
     migrate: bool = True
 
+    @property
+    def failover(self) -> bool:
+        """Whether it starts a domain by a definition from another node. This needs a whole hypervisor, which libvirt's
+        test driver is not, and one that migrates: of no other are the features read that say whether a domain can be
+        started here."""
+        return self.paused and self.migrate
+
 
 def features_of(conn: Connection, errors: type[Exception], save_pool: str) -> Features:
     """Raises TransientError when libvirt does not answer."""
@@ -162,8 +169,13 @@ def node_of(
 
 def abilities_of(features: Features, has_images: bool) -> tuple[Ability, ...]:
     """Return the abilities that the inventory declares. With saved images, SAVE is declared even while their pool is
-    unusable: images hold no memory, but without SAVE the controller would assume that suspended VMs do."""
-    able = {Ability.SAVE: features.save or has_images, Ability.MIGRATE: features.migrate}
+    unusable: images hold no memory, but without SAVE the controller would assume that suspended VMs do. FAILOVER needs
+    no pool, see `Features`."""
+    able = {
+        Ability.SAVE: features.save or has_images,
+        Ability.MIGRATE: features.migrate,
+        Ability.FAILOVER: features.failover,
+    }
     return tuple(ability for ability, has in able.items() if has)
 
 

@@ -17,20 +17,29 @@ from agents.hypervisors.answers import (
     not_now,
     other,
 )
+from agents.hypervisors.libvirt import domain_xml
+from agents.hypervisors.libvirt.domain_xml import NOWHERE, Facts
+from agents.hypervisors.libvirt.migration_needs import Surroundings
 from agents.hypervisors.libvirt.statistics import HALTED, ObservedDomain
+from shared.values import migration
 from shared.values.actions import Action, ActionKind, Outcome
+from shared.values.failover import host_file_sentence, start_needs
 from shared.values.vms import LIVE_STATES, OFF_STATES, VmState
 
 
 @dataclass(frozen=True, slots=True)
 class NodeHeadroom:
-    """What a node has left: MiB, the MHz of a core, its own name, and what it can do."""
+    """What a node has left: MiB, the MHz of a core, its own name, and what it can do. `has`: what VMs may need of it,
+    see `Node.migration_has`; `here`: what of it decides on their needs."""
 
     node: str
     free_mib: int
     core_mhz: float
     saves: bool = True
     migrates: bool = True
+    fails_over: bool = True
+    has: tuple[str, ...] = ()
+    here: Surroundings = NOWHERE
 
 
 def check(action: Action, here: ObservedDomain | None, room: NodeHeadroom) -> Answer | None:
@@ -56,7 +65,9 @@ def check(action: Action, here: ObservedDomain | None, room: NodeHeadroom) -> An
     if kind is ActionKind.DISCARD_IMAGE:
         return MET if image is None else generation(action, image)
     if kind is ActionKind.ADOPT:
-        return adopt(action, domain)
+        return _adopt(action, domain)
+    if kind is ActionKind.UNDEFINE:
+        return _undefine(action, here)
     if kind is ActionKind.RELEASE and (domain is None or not domain.managed):
         return MET
     if kind is ActionKind.RELEASE and domain is not None and domain.adopted:
@@ -100,7 +111,37 @@ def _start(action: Action, here: ObservedDomain | None, room: NodeHeadroom) -> A
         return NO_SPEC
     if action.expects:
         return _start_adopted(action, here, room)
+    if spec.definition:
+        return _start_defined(action, here, room)
     return _present(action, here) or fits(spec.memory_mib, spec.cpu_mhz, spec.vcpus, room)
+
+
+def _start_defined(action: Action, here: ObservedDomain | None, room: NodeHeadroom) -> Answer | None:
+    """Check the start of a VM that is not here by a definition that another node has sent."""
+    assert action.spec is not None
+    if here is not None:
+        return _present(action, here) or other(here)
+    if not room.fails_over:
+        return Outcome.REFUSED, "it starts no VM by a definition from another node"
+    try:
+        text = domain_xml.without_meta("".join(action.spec.definition))
+        problem = domain_xml.problem_of(domain_xml.parse(text), action.vm)
+        facts = domain_xml.facts_of(text, room.here)
+    except ValueError as error:
+        return Outcome.REFUSED, f"its definition: {error}"
+    if problem:
+        return Outcome.REFUSED, f"its definition: {problem}"
+    reasons = _why_not_here(facts, room)
+    if reasons:
+        return Outcome.UNFIT, "; ".join(reasons)
+    return fits(facts.ordinary_mib, action.spec.cpu_mhz, facts.vcpus, room)
+
+
+def _why_not_here(facts: Facts, room: NodeHeadroom) -> list[str]:
+    """Return why a domain cannot be started here: what lies on another host alone, and what this one lacks."""
+    lacking = migration.lacks(room.has, start_needs(facts.needs))
+    reasons = [host_file_sentence(text) for text in facts.host_files]
+    return reasons + [migration.sentence(need, room.node, room.has) for need in lacking]
 
 
 def _start_adopted(action: Action, here: ObservedDomain | None, room: NodeHeadroom) -> Answer | None:
@@ -114,6 +155,24 @@ def _start_adopted(action: Action, here: ObservedDomain | None, room: NodeHeadro
     if here.state not in OFF_STATES or not here.adopted:
         return not_now(here)
     return fits(here.facts.ordinary_mib, action.spec.cpu_mhz, here.facts.vcpus, room)
+
+
+def _adopt(action: Action, here: ObservedDomain | None) -> Answer | None:
+    """Check an adoption. One that is ours already is asked who starts it with its host: a flag of libvirt's that its
+    owner has switched on again counts, too."""
+    answer = adopt(action, here)
+    if answer != MET or action.spec is None or here is None or here.meta is None or not here.adopted:
+        return answer
+    wanted = action.spec.failover
+    return MET if here.meta.failover is wanted and not (wanted and here.facts.autostart) else None
+
+
+def _undefine(action: Action, here: ObservedDomain | None) -> Answer | None:
+    if here is None:
+        return MET
+    if not here.adopted or here.state not in OFF_STATES:
+        return not_now(here)
+    return generation(action, here)
 
 
 def _resume(action: Action, here: ObservedDomain | None, room: NodeHeadroom) -> Answer | None:

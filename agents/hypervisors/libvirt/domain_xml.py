@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from xml.etree import ElementTree as ET
 
 from agents.hypervisors.libvirt import metadata
+from agents.hypervisors.libvirt.host_files import host_files_of
 from agents.hypervisors.libvirt.metadata import Meta
 from agents.hypervisors.libvirt.migration_needs import Surroundings, memory_bytes, needs_of, written_disks
 from shared.values.migration import ordinary_mib
@@ -39,7 +40,9 @@ class Facts:
     """What of a domain's XML is needed. `uses_nvram`: it keeps firmware variables in a file of its own, `nvram` ("": it
     is no file, or libvirt has not named it yet). `needs`: what it needs of a node that it is migrated to, as
     `shared.values.migration` has it; `shares`: its weight (0: none is said). `definition`: digest of the definition of
-    one that was adopted, see `digest`. `transient`: no definition outlives it."""
+    one that was adopted, see `digest`. `transient`: no definition outlives it. `host_files`: what of it lies on this
+    host alone, as `shared.values.failover` has it. `autostart`: libvirt starts it with its host (only read of one that
+    was adopted)."""
 
     name: str
     uuid: str
@@ -53,6 +56,8 @@ class Facts:
     definition: str = ""
     transient: bool = False
     nvram: str = ""
+    host_files: tuple[str, ...] = ()
+    autostart: bool = False
 
     @property
     def ordinary_mib(self) -> int:
@@ -90,6 +95,7 @@ def facts_of(text: str, here: Surroundings = NOWHERE) -> Facts:
         needs=needs_of(root, meta, here),
         shares=int(root.findtext("cputune/shares", "0")),
         nvram=_nvram(root.find("os/nvram")),
+        host_files=host_files_of(root, here),
     )
 
 
@@ -104,6 +110,21 @@ def without_meta(text: str) -> str:
         if len(holder) == 0:
             root.remove(holder)
     return text_of(root)
+
+
+def problem_of(root: ET.Element, name: str) -> str:
+    """Return why an XML that another node has sent is not taken for the definition of the domain `name` ("": it is):
+    elements of other namespaces can have QEMU, and so this host, do anything."""
+    if root.tag != "domain":
+        return f"it is of {root.tag!r}, not of a domain"
+    if (found := root.findtext("name", "")) != name:
+        return f"it is of {found!r}"
+    for part in root:
+        if part.tag != "metadata":
+            for element in part.iter():
+                if element.tag.startswith("{"):
+                    return f"it has an element of another namespace: {element.tag}"
+    return ""
 
 
 def has_empty_metadata(text: str) -> bool:

@@ -17,7 +17,7 @@ from agents.hypervisors.libvirt.dirty_rate import DirtyRates
 from agents.hypervisors.libvirt.errors import Unavailable, outcome_of, transient
 from agents.hypervisors.libvirt.host_features import THIS_MACHINE, default_page_kib
 from agents.hypervisors.libvirt.in_progress import FORGETTING, UnderWay
-from agents.hypervisors.libvirt.libvirt_jobs import jobs_on
+from agents.hypervisors.libvirt.libvirt_jobs import jobs_on, outdated
 from agents.hypervisors.libvirt.machine import Machine
 from agents.hypervisors.libvirt.migration import Migration
 from agents.hypervisors.libvirt.migration_needs import Surroundings
@@ -29,10 +29,12 @@ from agents.hypervisors.libvirt.operations import (
     Start,
     StartAdopted,
     Stop,
+    Undefine,
     Work,
     released,
 )
 from agents.hypervisors.libvirt.site import Answered, GivenUp, Site, Task, status_of
+from agents.hypervisors.libvirt.start_defined import StartDefined
 from agents.hypervisors.libvirt.statistics import ObservedDomain
 from agents.hypervisors.workers import Workers
 from shared.base.clock import SystemClock
@@ -50,7 +52,7 @@ ABORTS_MAX = 4
 CLOSE_S = 5.0
 LOOK_S = 30.0  # a change is heard of at once; this finds what was not
 MISSING_LOOK_S = 0.5
-JOBS_S = 20.0  # between two looks for backups and block jobs
+JOBS_S = 20.0  # between two looks for what no event tells: backups, block jobs, autostart
 ASK_AGAIN_S = 600.0  # pools and networks may have come and gone
 AGAIN_S = 0.5
 TRIES_MAX = 3
@@ -221,7 +223,8 @@ class LibvirtHypervisor:
                 answer = check(action, here, room)
                 if answer is None:
                     work = self._work(action, one, here)
-                    one.task.held_mib, one.checked = in_progress.wanted_mib(action, here), True
+                    one.task.held_mib = in_progress.wanted_mib(action, here, room.here)
+                    one.checked = True
             if answer is not None:
                 self._answer(action, *answer)
                 return
@@ -245,12 +248,15 @@ class LibvirtHypervisor:
         found = self._look()
         features, core_mhz = self._site.features, self._site.cpu.core_mhz
         free_mib = max(0, node.memory_mib - node.hugepages_mib) - in_progress.held_mib(found, taken)
-        return found, NodeHeadroom(node.name, free_mib, core_mhz, features.save, features.migrate)
+        able = (features.save, features.migrate, features.failover)
+        return found, NodeHeadroom(node.name, free_mib, core_mhz, *able, node.migration_has, self._site.reader.here)
 
     def _work(self, action: Action, one: UnderWay, here: ObservedDomain | None) -> Work:
         kind = action.kind
         if kind is ActionKind.START and action.expects:
             return StartAdopted(self._site, one.task, action, here)
+        if kind is ActionKind.START and action.spec is not None and action.spec.definition:
+            return StartDefined(self._site, one.task, action, here)
         if kind is ActionKind.RESUME and action.from_node not in ("", self._site.node):
             take = partial(self._take, action, one.task)
             return saved_images.ResumeFrom(self._site, one.task, action, here, take)
@@ -485,13 +491,14 @@ class LibvirtHypervisor:
                 self._log.warning("the node cannot be read", error=str(error))
 
     def _look_for_jobs(self) -> None:
-        """Look for jobs of libvirt that keep VMs from being migrated."""
+        """Look for jobs of libvirt that keep VMs from being migrated, and for what else no event tells of VMs."""
         with self._lock:
             busy = set(self._under)
             seen = [one for vm, one in self._site.last.items() if vm not in busy]
         running = [one for one in seen if one.managed and one.state is VmState.RUNNING]
         with self._site.link.use("look for jobs") as conn:
             self._site.reader.jobs, changed = jobs_on(conn, self._site.errors, running)
+            changed |= outdated(conn, self._site.errors, [one for one in seen if one.adopted])
         for uuid in changed:
             self._site.reader.forget(uuid)
         self._jobs_at_s = self._clock.monotonic_s() + JOBS_S
@@ -540,7 +547,9 @@ class LibvirtHypervisor:
                 has=frozenset(node.migration_has),
                 page_kib=default_page_kib(node.hugepages),
                 is_local=local_disks.is_local(site),
+                is_local_pool=partial(local_disks.is_local_pool, site),
             )
+            site.reader.forget_all()  # what was read with other surroundings
             found = site.reader.read(conn)
         has_images = any(seen.state is VmState.SUSPENDED for seen in found.values())
         self._node = replace(node, abilities=capacity.abilities_of(site.features, has_images))
@@ -595,6 +604,7 @@ _WORKS: dict[ActionKind, Callable[[Site, Task, Action, ObservedDomain | None], W
     ActionKind.DISCARD_IMAGE: saved_images.Discard,
     ActionKind.ADOPT: Label,
     ActionKind.RELEASE: Label,
+    ActionKind.UNDEFINE: Undefine,
 }
 
 

@@ -5,7 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
+from msgspec import structs
+
+from agents.hypervisors.libvirt import domain_xml
 from agents.hypervisors.libvirt.changes import ENDS
+from agents.hypervisors.libvirt.migration_needs import Surroundings
 from agents.hypervisors.libvirt.site import Task
 from agents.hypervisors.libvirt.statistics import ObservedDomain
 from shared.values.actions import Action, ActionKind
@@ -25,13 +29,14 @@ class UnderWay:
     checked: bool = False
 
 
-def wanted_mib(action: Action, here: ObservedDomain | None) -> int:
+def wanted_mib(action: Action, here: ObservedDomain | None, around: Surroundings = domain_xml.NOWHERE) -> int:
     """Return the ordinary memory that an operation will take, as far as it is known: a VM that is started from a
-    template counts with all its memory."""
+    template counts with all its memory. `around`: the node."""
     if action.kind is ActionKind.START and here is not None:
         return here.facts.ordinary_mib
     if action.kind is ActionKind.START and action.spec is not None:
-        return action.spec.memory_mib
+        definition = "".join(action.spec.definition)
+        return domain_xml.facts_of(definition, around).ordinary_mib if definition else action.spec.memory_mib
     return here.facts.ordinary_mib if action.kind is ActionKind.RESUME and here is not None else 0
 
 
@@ -55,7 +60,10 @@ def coming(action: Action | None) -> VmStatus | None:
     if action is None or spec is None:
         return None
     size = (spec.memory_mib, spec.vcpus, spec.cpu_mhz)
-    return VmStatus(spec.vm, VmState.INCOMING, action.generation, spec.attempt, *size, busy=action.kind.value)
+    row = VmStatus(spec.vm, VmState.INCOMING, action.generation, spec.attempt, *size, busy=action.kind.value)
+    if action.kind is ActionKind.START and spec.definition:
+        return structs.replace(row, adopted=True, failover=True, autostart=spec.autostart, disks=action.disks)
+    return row
 
 
 def status_while(seen: ObservedDomain, under: UnderWay | None) -> VmStatus:

@@ -1,5 +1,6 @@
 """Jobs of libvirt on domains that somebody else has begun, backups and block jobs, and snapshots. No domain migrates
-with any of them. No statistics and no event tell when they begin, so they are looked for now and then."""
+with any of them. No statistics and no event tell when they begin, so they are looked for now and then; and so is
+whether libvirt starts a domain with its host."""
 
 from __future__ import annotations
 
@@ -46,6 +47,22 @@ def jobs_on(
         if needs:
             found[uuid] = needs
     return found, frozenset(changed)
+
+
+def outdated(conn: Connection, errors: type[Exception], adopted: Iterable[ObservedDomain]) -> frozenset[str]:
+    """Return the UUIDs of those adopted domains whose autostart or snapshots are not what was read of them."""
+    changed: set[str] = set()
+    for seen in adopted:
+        facts = seen.facts
+        try:
+            with telling(errors, f"look at the autostart of {facts.name}"):
+                domain = conn.lookupByName(facts.name)
+                now = (bool(domain.autostart()), bool(domain.snapshotNum(0)))
+        except TrimtabError:
+            continue  # it is gone: that is for the reading of all domains to find
+        if now != (facts.autostart, SNAPSHOTS in facts.needs):
+            changed.add(facts.uuid)
+    return frozenset(changed)
 
 
 def _needs(domain: Domain, seen: ObservedDomain) -> tuple[str, ...]:

@@ -39,6 +39,12 @@ def is_local(site: Site) -> domain_xml.IsLocal:
     return lambda path: not path.startswith(shared)
 
 
+def is_local_pool(site: Site, name: str) -> bool:
+    """Return whether the volumes of a storage pool lie on this node alone."""
+    choice = site.keys.migration.copy_storage
+    return choice is not CopyStorage.NEVER and (choice is CopyStorage.ALWAYS or name not in site.keys.shared_pools)
+
+
 def of(site: Site, facts: Facts) -> tuple[Disk, ...]:
     """Return the disks that lie on this node alone. Raises our errors."""
     local = is_local(site)
@@ -116,7 +122,8 @@ def _hand_over(site: Site, seen: ObservedDomain, there: Connection) -> None:
     with telling(site.errors, f"define {vm} on {arrived.meta.node}"):
         theirs = there.lookupByName(vm).XMLDesc(XmlFlag.INACTIVE | XmlFlag.SECURE)
         if domain_xml.differ_in_controllers(mine, theirs):
-            there.defineXML(domain_xml.relabelled(mine, replace(arrived.meta, autostart=False)))
+            autostart = arrived.meta.failover and arrived.meta.autostart
+            there.defineXML(domain_xml.relabelled(mine, replace(arrived.meta, autostart=autostart)))
 
 
 def remove_copies(site: Site, conn: Connection, left: ObservedDomain, there: Connection) -> None:

@@ -26,8 +26,9 @@ class Meta:
     how it ended ("": no end was noted); `kept`: somebody saved it by hand, so it is released instead of removed.
     `disks`: the generation of its local disks, see `shared.values.actions.Action`. `copied`: the names in the guest of
     the disks that are copied to `lent`, comma-separated; their files here are obsolete once it lives there.
-    `autostart`: it starts with its host. Autostart is set where it lives, and nowhere while it moves. `stamps`: how its
-    disks were when its memory was saved, see `moved.stamps`.
+    `autostart`: it starts with its host, or did; libvirt's own flag is off while it moves, and as long as `failover`
+    says that Trimtab alone starts it with its host. `stamps`: how its disks were when its memory was saved, see
+    `moved.stamps`.
     """
 
     generation: int = 0
@@ -50,11 +51,17 @@ class Meta:
     copied: str = ""
     autostart: bool = False
     stamps: str = ""
+    failover: bool = False
 
     @property
     def adopted(self) -> bool:
         """Whether the definition was there before it was ours: what we make names its template."""
         return self.managed and not self.template
+
+    @property
+    def owes_autostart(self) -> bool:
+        """Whether libvirt's flag was switched off for a move, and is to be on again where the VM lives."""
+        return self.autostart and not self.failover
 
     @classmethod
     def of(cls, spec: VmSpec, generation: int, node: str, address: str, pool: str, volume: str) -> Meta:
@@ -142,4 +149,5 @@ _VALUES = {
     "begun": _yes,
     "disks": _whole,
     "autostart": _yes,
+    "failover": _yes,
 }

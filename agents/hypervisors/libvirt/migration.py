@@ -101,8 +101,13 @@ class Migration(Basic):
         self._autostarts = self.site.autostarts(self.vm)
         self._lent = True
         to, names = self.action.to_node, ",".join(self._names)
-        meta = replace(self.meta, lent=to, copied=names, autostart=self._autostarts)
-        self.site.set_meta(self.vm, meta, config_only=True)
+        self.site.set_meta(self.vm, replace(self._moving, lent=to, copied=names), config_only=True)
+
+    @property
+    def _moving(self) -> Meta:
+        """Return its metadata with who starts it with its host once it has moved: libvirt where its flag is on now."""
+        starts, meta = self._autostarts, self.meta
+        return replace(meta, failover=meta.failover and not starts, autostart=starts or meta.autostart)
 
     def undo(self) -> None:
         """Remove what was made on the target; libvirt keeps the VM running here. If the answer was lost, libvirt still
@@ -328,8 +333,7 @@ class Migration(Basic):
     def _after(self, card: Card, copied: bool) -> Meta:
         generation = self.action.generation or self.here.generation
         disks = max(self.meta.disks, self.action.disks) + 1 if copied else self.meta.disks
-        own = {"generation": generation, "disks": disks, "autostart": self._autostarts}
-        return replace(self.meta, node=card.node, lent="", copied="", **own)  # type: ignore[arg-type]
+        return replace(self._moving, node=card.node, lent="", copied="", generation=generation, disks=disks)
 
     def _cancel(self) -> None:
         with self.site.domain(self.vm, "give up migrating") as (_conn, domain):

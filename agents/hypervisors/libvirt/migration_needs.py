@@ -27,8 +27,8 @@ UNITS_BYTES = {"b": 1, "bytes": 1, "KB": 10**3, "k": 1 << 10, "KiB": 1 << 10, "M
 UNITS_BYTES |= {"GB": 10**9, "G": 1 << 30, "GiB": 1 << 30, "TB": 10**12, "T": 1 << 40, "TiB": 1 << 40}
 
 
-def every_disk(_path: str) -> bool:
-    """Take every disk for one that lies on this node alone."""
+def every_disk(_path_or_pool: str) -> bool:
+    """Take every disk, or pool, for one that this node alone has."""
     return True
 
 
@@ -36,12 +36,13 @@ def every_disk(_path: str) -> bool:
 class Surroundings:
     """What of its node decides on a domain's needs. `cpu`: the model of the host's CPU ("": unknown). `has`: the node's
     own features (none: unknown). `page_kib`: the size of its hugepages where a domain gives none. `is_local`: whether a
-    disk lies on this node alone."""
+    disk lies on this node alone; `is_local_pool`: whether the volumes of a storage pool, by its name, do."""
 
     cpu: str = ""
     has: frozenset[str] = frozenset()
     page_kib: int = HUGEPAGE_KIB
     is_local: Callable[[str], bool] = every_disk
+    is_local_pool: Callable[[str], bool] = every_disk
 
 
 def needs_of(root: ET.Element, meta: Meta | None, here: Surroundings) -> tuple[str, ...]:

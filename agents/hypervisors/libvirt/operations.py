@@ -1,25 +1,27 @@
-"""What is done to a domain where it is: start, stop, pause, weigh, adopt, release.
+"""What is done to a domain where it is: start, stop, pause, weigh, adopt, release, undefine.
 
 Each operation can be done, taken back, and asked whether what is there now is what it should have brought.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Protocol
 
+from agents.hypervisors.answers import not_now
 from agents.hypervisors.libvirt import domain_xml, storage, templates
 from agents.hypervisors.libvirt.codes import CREATE_PAUSED
 from agents.hypervisors.libvirt.errors import NotThere
 from agents.hypervisors.libvirt.metadata import Meta
-from agents.hypervisors.libvirt.site import Site, Task
+from agents.hypervisors.libvirt.site import Answered, Site, Task
 from agents.hypervisors.libvirt.statistics import ObservedDomain
 from agents.hypervisors.libvirt.storage import Disk
 from shared.base.errors import InvalidValue
 from shared.config.agent import CloneMode
 from shared.values.actions import Action, ActionKind
 from shared.values.migration_terms import MigrationFigures
-from shared.values.vms import LIVE_STATES, VmSpec, VmState, VmStatus
+from shared.values.vms import LIVE_STATES, OFF_STATES, VmSpec, VmState, VmStatus
 
 POLL_S = 0.1
 BROUGHT_TO_LIFE = LIVE_STATES | {VmState.ENDED, VmState.CRASHED}
@@ -321,19 +323,43 @@ class SetCpu(Basic):
 
 class Label(Basic):
     """ADOPT and RELEASE: nothing but our metadata is changed, and, at the release of what was adopted, its weight as it
-    runs is that of its definition again."""
+    runs is that of its definition again. Of a VM that may be restarted elsewhere, libvirt's autostart is switched off,
+    and on again at the end of that."""
+
+    def __init__(self, site: Site, task: Task, action: Action, here: ObservedDomain | None) -> None:
+        super().__init__(site, task, action, here)
+        self._was_on: bool | None = None  # libvirt's flag (None: not asked for)
 
     def do(self) -> None:
         """Set the metadata, or remove every trace of Trimtab."""
         self.task.stop()
+        if self._minds_autostart:
+            self._was_on = self.site.autostarts(self.vm)
+        if self._fails_over:
+            self._switch(False, self._label)
+        else:
+            self._switch(True if self._minds_autostart and self.meta.autostart else None, self._label)
+
+    def undo(self) -> None:
+        """Restore the previous metadata."""
+        self._switch(self._was_on, self._restore)
+
+    def holds(self, now: ObservedDomain | None) -> bool:
+        """Return whether the VM has the requested metadata."""
+        if now is None:
+            return False
+        if self._lets_go:
+            return now.meta is None
+        return now.meta == self._after and not (self._fails_over and now.facts.autostart)
+
+    def _label(self) -> None:
         if self._lets_go:
             self.site.reset_cpu(self.vm)
             self.site.clear_meta(self.vm)
         else:
             self.site.set_meta(self.vm, self._after)
 
-    def undo(self) -> None:
-        """Restore the previous metadata."""
+    def _restore(self) -> None:
         if self.here.meta is None:
             self.site.clear_meta(self.vm)
             return
@@ -341,11 +367,14 @@ class Label(Basic):
         if self._lets_go and self.here.state in LIVE_STATES:
             self.site.set_cpu(self.vm, self.here.facts.vcpus, self.meta)
 
-    def holds(self, now: ObservedDomain | None) -> bool:
-        """Return whether the VM has the requested metadata."""
-        if now is None:
-            return False
-        return now.meta is None if self._lets_go else now.meta == self._after
+    def _switch(self, on: bool | None, label: Callable[[], None]) -> None:
+        """Change metadata and libvirt's flag (None: as it is). Whoever dies in between leaves the flag on: then the VM
+        does not count as one that Trimtab alone starts, and no flag is lost that only the metadata knew of."""
+        if on is True:
+            self.site.set_autostart(self.vm, on=True)
+        label()
+        if on is False:
+            self.site.set_autostart(self.vm, on=False)
 
     @property
     def _lets_go(self) -> bool:
@@ -353,15 +382,53 @@ class Label(Basic):
         return self.action.kind is ActionKind.RELEASE and self.here.adopted
 
     @property
+    def _fails_over(self) -> bool:
+        """Whether libvirt is not to start it with its host from now on; what we have made, it never does."""
+        adopts, spec = self.action.kind is ActionKind.ADOPT, self.action.spec
+        return adopts and spec is not None and spec.failover and not self.meta.template
+
+    @property
+    def _minds_autostart(self) -> bool:
+        """Whether libvirt's flag is a part of this; else it is not touched."""
+        return self._fails_over or self.meta.failover or (self._lets_go and self.meta.autostart)
+
+    @property
     def _after(self) -> Meta:
         if self.action.kind is ActionKind.RELEASE:
             return released(self.meta)
         assert self.action.spec is not None
         known = replace(self.meta, cpu_mhz=self.here.status().cpu_mhz, node=self.site.node)
+        if self._minds_autostart:
+            autostart = self._fails_over and (bool(self._was_on) or known.autostart)
+            known = replace(known, failover=self._fails_over, autostart=autostart)
         own = {"generation": self.action.generation, "attempt": self.action.spec.attempt}
         foreign = not known.template and bool(self.here.facts.disks)
         disks = max(1, known.disks, self.action.disks) if foreign else known.disks
         return replace(known, managed=True, begun=True, disks=disks, **own)  # type: ignore[arg-type]
+
+
+class Undefine(Basic):
+    """UNDEFINE of what is left here of an adopted VM that was restarted on another node. Its disks stay, and so does
+    everything else that both nodes see."""
+
+    again = True
+
+    def do(self) -> None:
+        """Remove the definition, unless somebody has started the VM meanwhile."""
+        self.task.stop()
+        now = self.site.see(self.vm)
+        if now is None or now.facts.uuid != self.here.facts.uuid:
+            return
+        if now.state is not None and now.state not in OFF_STATES:
+            raise Answered(*not_now(now))
+        self.site.remove(now, moved=True)
+
+    def undo(self) -> None:
+        """Do nothing: the definition is there, or it is not."""
+
+    def holds(self, now: ObservedDomain | None) -> bool:
+        """Return whether the definition is gone."""
+        return now is None or now.facts.uuid != self.here.facts.uuid
 
 
 def released(meta: Meta) -> Meta:
@@ -384,11 +451,15 @@ def disk_name(vm: str, generation: int) -> str:
 
 def clear(site: Site, old: ObservedDomain | None) -> None:
     """Remove an obsolete definition, and what was made for it: what an interrupted start or a migration has left, or an
-    image. Remove the definition last: it names the rest, in case this is interrupted."""
+    image. Remove the definition last: it names the rest, in case this is interrupted. Of an adopted VM only what an
+    interrupted start has left is removed, and no disk: the definition came from another node."""
     if old is None:
         return
     if old.state not in (None, VmState.SUSPENDED):
         raise InvalidValue("vm", old.facts.name, "one that does not live here")
+    if old.adopted and old.stale:
+        site.remove(old, moved=True)
+        return
     if old.adopted:
         raise InvalidValue("vm", old.facts.name, "a name that no adopted VM has here")
     if old.state is VmState.SUSPENDED and old.meta is not None:

@@ -55,17 +55,18 @@ def put_in_order(site: Site, seen: ObservedDomain) -> None:
 
 def agree(site: Site, vm: str, meta: Meta) -> None:
     """Make the definition of a live VM match the running one, and clear image and migration marks in both, even if
-    somebody else started it. It starts with its host again if it did before it moved. While libvirt saves or moves it,
-    it is left unchanged. Raises TrimtabError."""
+    somebody else started it. It starts with its host again if it did before it moved, unless Trimtab alone is to start
+    it there. While libvirt saves or moves it, it is left unchanged. Raises TrimtabError."""
     try:
         facts = domain_xml.facts_of(site.inactive_xml(vm))
         kept = facts.meta or Meta()
     except ValueError as error:
         raise TrimtabError(f"the definition of {vm}: {error}") from error
-    wanted = replace(meta, begun=True, over="", kept=False, autostart=False, saved="", stamps="", lent="", copied="")
+    wanted = replace(meta, begun=True, over="", kept=False, saved="", stamps="", lent="", copied="")
+    wanted = replace(wanted, autostart=meta.failover and meta.autostart)
     if (meta == wanted and kept == wanted) or saved_images.has_job(site, vm):
         return
-    if meta.autostart or kept.autostart:
+    if meta.owes_autostart or kept.owes_autostart:
         site.set_autostart(vm, on=True)
     if kept.lent and kept.copied:
         local_disks.take_back(site, facts, kept, kept.copied.split(","), kept.lent)

@@ -161,9 +161,10 @@ class Site:
             return bool(domain.isPersistent() and domain.autostart())
 
     def set_autostart(self, vm: str, on: bool) -> None:
-        """Have a domain start with its host, or not."""
+        """Have a domain start with its host, or not; one that nothing defines cannot."""
         with self.domain(vm, "set the autostart of") as (_conn, domain):
-            domain.setAutostart(int(on))
+            if domain.isPersistent():
+                domain.setAutostart(int(on))
 
     def hasten(self, vm: str, cpu_mhz: float) -> None:
         """Give a domain that executes the weight with which an operation on it gets through; `set_cpu` ends that."""

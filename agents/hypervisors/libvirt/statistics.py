@@ -22,11 +22,13 @@ from agents.hypervisors.libvirt.codes import (
 )
 from agents.hypervisors.libvirt.domain_xml import NOWHERE, Facts
 from agents.hypervisors.libvirt.errors import Declined, NotThere, Unavailable, telling
+from agents.hypervisors.libvirt.host_files import host_files_of
 from agents.hypervisors.libvirt.metadata import Meta
 from agents.hypervisors.libvirt.migration_needs import SNAPSHOTS, Surroundings
 from agents.hypervisors.libvirt.migration_size import NO_SIZE, UNMEASURED, DirtyRate, MigrationSize, size_of
 from agents.hypervisors.libvirt.patience import Patience
 from shared.base.errors import TrimtabError
+from shared.values.failover import host_file
 from shared.values.migration import memory_needs
 from shared.values.vms import HOLDING_STATES, VmState, VmStatus
 
@@ -133,6 +135,9 @@ class ObservedDomain:
             definition=self.facts.definition,
             disks=meta.disks,
             transient=self.facts.transient,
+            autostart=meta.adopted and (self.facts.autostart or meta.autostart),
+            failover=meta.adopted and meta.failover and not self.facts.autostart,
+            host_files=self.facts.host_files if meta.adopted else (),
             dirty_mib_per_s=self.size.dirty.mib_per_s,
             resident_mib=self.size.resident_mib,
             disk_mib=self.size.disk_mib,
@@ -264,10 +269,25 @@ def facts_of(domain: Domain, here: Surroundings = NOWHERE) -> Facts:
             return replace(facts, transient=not domain.isPersistent())
         if not facts.meta.adopted:
             return facts
-        needs = (*facts.needs, SNAPSHOTS) if domain.snapshotNum(0) else facts.needs
-        return replace(facts, needs=needs, definition=domain_xml.digest(domain.XMLDesc(XmlFlag.INACTIVE)))
+        return _of_adopted(domain, facts, here)
     except ValueError as error:
         raise TrimtabError(f"{domain.name()}: {error}") from error
+
+
+def _of_adopted(domain: Domain, facts: Facts, here: Surroundings) -> Facts:
+    """Return the facts of a domain that was adopted with those that are not in the XML of what runs. What lies on this
+    host alone is that of the domain as it runs and as it is defined: it is lost, or missing, elsewhere."""
+    kept = domain_xml.parse(domain.XMLDesc(XmlFlag.INACTIVE | XmlFlag.SECURE))
+    needs, files = facts.needs, {*facts.host_files, *host_files_of(kept, here)}
+    if domain.snapshotNum(0):
+        needs, files = (*needs, SNAPSHOTS), files | {host_file("snapshots")}
+    return replace(
+        facts,
+        needs=needs,
+        definition=domain_xml.digest(domain.XMLDesc(XmlFlag.INACTIVE)),
+        host_files=tuple(sorted(files)),
+        autostart=bool(domain.autostart()),
+    )
 
 
 def counters_of(row: Mapping[str, Any], core_frac: float = 1.0) -> Counters:

@@ -23,6 +23,7 @@ from shared.values.vms import HOLDING_STATES, LIVE_STATES, VmState
 
 HOLDING = HOLDING_STATES | {VmState.SUSPENDED}  # what is frozen keeps its memory
 FROZEN = "a frozen program cannot move"
+NO_DEFINITION = "a program has no definition"
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +51,8 @@ def check(action: Action, here: Record | None, capacity: Capacity) -> Answer | N
     if kind is ActionKind.ADOPT:
         answer = adopt(action, here)
         return not_now(here) if answer is None and here is not None and here.state not in LIVE_STATES else answer
+    if kind is ActionKind.UNDEFINE:
+        return Outcome.REFUSED, NO_DEFINITION
     if kind is ActionKind.RELEASE and (here is None or not here.managed):
         return MET
     return _of_live(action, here, capacity)
@@ -78,8 +81,8 @@ def _start(action: Action, here: Record | None, capacity: Capacity) -> Answer | 
     spec = action.spec
     if spec is None or spec.vm != action.vm:
         return NO_SPEC
-    if action.expects and (here is None or here.generation != action.generation):
-        return Outcome.REFUSED, "a program has no definition to be started by"
+    if spec.definition or (action.expects and (here is None or here.generation != action.generation)):
+        return Outcome.REFUSED, f"{NO_DEFINITION} to be started by"
     freed_mib = 0
     if here is not None:
         if here.state is not VmState.SUSPENDED and here.generation == action.generation:

@@ -82,7 +82,9 @@ def _for_people(data: Mapping[str, Any]) -> dict[str, Any]:
     )
     if len(rows) > 1:
         found = {"listed_by": [with_workload(row) for row in rows]}
-    migration = data.get("migration")
+    failover, migration = data.get("failover"), data.get("migration")
+    if isinstance(failover, Mapping):
+        found["failover"] = _failover_words(failover)
     if not isinstance(migration, Mapping):
         return found
     found["cannot_move"] = migration.get("cannot_move")
@@ -93,6 +95,13 @@ def _for_people(data: Mapping[str, Any]) -> dict[str, Any]:
         ]
     found["needs_of_a_target"] = migration.get("needs")
     return found
+
+
+def _failover_words(failover: Mapping[str, Any]) -> str:
+    if not failover.get("on"):
+        return "off"
+    why = failover.get("why_not") or ()
+    return "ready" if failover.get("ready") else f"not ready: {'; '.join(why)}"
 
 
 def brief(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:

@@ -56,6 +56,7 @@ class Controller:
         self.features, self.computations = parts.spine.features, parts.spine.computations
         self.measure, self.reconciler, self.deciding = parts.spine.measure, parts.spine.reconciler, parts.spine.deciding
         self.replies, self.screening, self.heartbeats = parts.spine.replies, parts.screening, parts.heartbeats
+        self.lease_proofs = parts.lease_proofs
         self.requests, self.queries, self.committing = parts.requests, parts.queries, parts.commit
         self._messages = self.features.handlers("messages")
         self._answers = self.features.handlers("answers")
@@ -204,6 +205,8 @@ class Controller:
         if node.term_ahead:
             self.measure.set_ahead(node, 0)
         self.measure.report(node, report, now_s, arrived_s)
+        if report.leases and node.condition is NodeCondition.UP:
+            self.lease_proofs.reported(node, report.leases, now_s)
         if not node.echoed and node.condition is not NodeCondition.OFF and now_s >= node.hello_s + node.hello_wait_s:
             return [self.heartbeats.hello(node, now_s)]
         if report.events and report.events[0].event <= node.events_seen:

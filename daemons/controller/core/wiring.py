@@ -21,9 +21,11 @@ from daemons.controller.energy.feature import EnergyFeature
 from daemons.controller.environments.feasibility import Known
 from daemons.controller.environments.feature import EnvironmentsFeature
 from daemons.controller.environments.reclaim import Preemption
+from daemons.controller.failover.feature import FailoverFeature
 from daemons.controller.interference.feature import InterferenceFeature
 from daemons.controller.learning.feature import LearningFeature
 from daemons.controller.measure.heartbeats import Heartbeats
+from daemons.controller.measure.leases import LeaseProofs
 from daemons.controller.measure.reports import Measure
 from daemons.controller.measure.screening import Screening
 from daemons.controller.nodes.drain import Drain
@@ -84,6 +86,7 @@ class Parts:
     leadership: Leadership
     screening: Screening
     heartbeats: Heartbeats
+    lease_proofs: LeaseProofs
     requests: Requests
     queries: QueryHandler
     commit: Commit
@@ -152,7 +155,17 @@ def wire(name: str, settings: ControllerSettings, plug_ins: Sequence[MakeFeature
     )
     queries = QueryHandler(context, audit, vms, functools.partial(constraints_about, cluster))
     heartbeats = Heartbeats(cluster, unit_of_work, measure, settings)
-    return Parts(spine, leadership, screening, heartbeats, requests, queries, commit)
+    proofs = LeaseProofs(cluster, unit_of_work, measure, settings)
+    return Parts(
+        spine,
+        leadership,
+        screening,
+        heartbeats=heartbeats,
+        lease_proofs=proofs,
+        requests=requests,
+        queries=queries,
+        commit=commit,
+    )
 
 
 def _features(
@@ -195,6 +208,7 @@ def _features(
     return (
         QuotaFeature(cluster, settings.limits),
         NodesFeature(cluster, unit_of_work, spine.measure, lifecycle),
+        FailoverFeature(cluster, unit_of_work, settings, spine.reconciler.adopted, deciding),
         InterferenceFeature(cluster, unit_of_work, settings),
         LearningFeature(cluster, settings),
         windows,

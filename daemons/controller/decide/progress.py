@@ -140,7 +140,7 @@ class Progress:
                 return step.to_node in live and step.node not in live
             case ActionKind.SUSPEND:
                 return states.get(step.node) is VmState.SUSPENDED
-            case ActionKind.STOP | ActionKind.DISCARD_IMAGE | ActionKind.RELEASE:
+            case ActionKind.STOP | ActionKind.DISCARD_IMAGE | ActionKind.RELEASE | ActionKind.UNDEFINE:
                 return step.node not in states
             case ActionKind.SET_CPU:
                 return abs(instance.cpu_mhz - step.cpu_mhz) <= MHZ_TOLERANCE

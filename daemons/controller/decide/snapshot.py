@@ -7,7 +7,7 @@ O(nodes + active jobs + their instances) for each snapshot; columns that rarely 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -67,13 +67,22 @@ class SnapshotBuilder:
         self._facts: tuple[Node, ...] | None = None
         self._static: tuple[np.ndarray, ...] = ()
 
-    def build(self, now_s: float, at_cycle: bool = True, distrusted: frozenset[str] = frozenset()) -> Snapshot:
+    def build(
+        self,
+        now_s: float,
+        at_cycle: bool = True,
+        distrusted: frozenset[str] = frozenset(),
+        waiting: Collection[JobEntry] = (),
+        spare: bool = True,
+    ) -> Snapshot:
         """Return the desired cluster at `now_s`. `at_cycle`: for a cycle's decision. distrusted: workloads that get no
-        more than they have, and stay where they are."""
+        more than they have, and stay where they are. waiting: adopted VMs without a node, beside all workloads. spare:
+        without the free memory that is kept for failovers."""
         nodes = [node for node in self.cluster.nodes.values() if node.inventory is not None]
         rows = {node.name: row for row, node in enumerate(nodes)}
         jobs = sorted(
-            (j for j in self.cluster.active.values() if j.phase in STATES and not j.awaits), key=lambda j: j.order
+            (j for j in self.cluster.active.values() if (j.phase in STATES and not j.awaits) or j in waiting),
+            key=lambda j: j.order,
         )
         part = self._features.columns(nodes, jobs, now_s, at_cycle)
         columns = dict(part.columns)
@@ -88,7 +97,7 @@ class SnapshotBuilder:
         return Snapshot(
             now_s,
             self.settings.decide_s,
-            self._nodes(nodes, columns.get("environments"), frozen),
+            self._nodes(nodes, columns.get("environments"), frozen, spare),
             workloads=self._workloads(jobs, apps, part, now_s, frozen, left),
             instances=self._instances(jobs, rows),
             stages=stage_columns([stage for entry in jobs if not entry.job.app for stage in _stages(entry, left)]),
@@ -127,7 +136,11 @@ class SnapshotBuilder:
         return replace(part, fixed={*part.fixed, *idle}), columns
 
     def _nodes(
-        self, nodes: list[NodeEntry], environments: EnvironmentColumns | None, frozen: Mapping[str, tuple[str, ...]]
+        self,
+        nodes: list[NodeEntry],
+        environments: EnvironmentColumns | None,
+        frozen: Mapping[str, tuple[str, ...]],
+        spare: bool,
     ) -> NodeColumns:
         facts = tuple(node.inventory for node in nodes if node.inventory is not None)
         if facts != self._facts:
@@ -142,6 +155,9 @@ class SnapshotBuilder:
         held_mhz = np.array([node.wanted_mhz + unmanaged_mhz(node) for node in nodes], dtype=np.float64)
         held = [node.wanted_mib + node.unmanaged_mib + wanted_frozen_mib(self.cluster, node) for node in nodes]
         held_mib = np.array(held, dtype=np.float64)
+        kept_mib = np.array([node.spare_mib for node in nodes], dtype=np.float64)
+        if spare and kept_mib.any():
+            memory_mib = memory_mib - np.minimum(kept_mib, np.maximum(0.0, memory_mib - held_mib))
         draining = np.array([node.service is NodeService.DRAINING for node in nodes], dtype=np.bool_)
         return NodeColumns(
             tuple(fact.name for fact in facts),
@@ -181,7 +197,7 @@ class SnapshotBuilder:
 
         return WorkloadColumns(
             names,
-            ints([STATES[entry.phase] for entry in jobs]),
+            ints([STATES.get(entry.phase, WorkloadState.WAITING) for entry in jobs]),
             ints([entry.revision for entry in jobs]),
             submit_s=floats([job.submit_s for job in specs]),
             desired_start_s=floats([job.desired_start_s for job in specs]),

@@ -14,11 +14,13 @@ from daemons.controller.state import transitions
 from daemons.controller.state.cluster import Cluster
 from daemons.controller.state.jobs import Instance, JobEntry
 from daemons.controller.state.nodes import NodeEntry
-from daemons.controller.state.queries import is_busy, is_stale
+from daemons.controller.state.queries import is_busy, is_stale, last_node
 from daemons.controller.state.unit_of_work import UnitOfWork
 from daemons.controller.state.vm_terms import restarts, runs, terms_of
+from daemons.values.records.cluster import FailoverFacts
 from daemons.values.settings import ControllerSettings
 from shared.values.actions import GuestChange
+from shared.values.failover import start_needs
 from shared.values.jobs import Allotment
 from shared.values.nodes import NodeCondition
 from shared.values.vm_terms import OnShutdown
@@ -28,10 +30,12 @@ OWNERS = frozenset({GuestChange.ENDED, GuestChange.STOPPED})  # the guest's or i
 
 
 class AdoptedVms:
-    """Moves jobs of adopted VMs into and out of the phase `shut-off`."""
+    """Moves jobs of adopted VMs into and out of the phase `shut-off`. `homeless`: those that are wanted to run and are
+    defined on no node that is up."""
 
     def __init__(self, cluster: Cluster, unit_of_work: UnitOfWork, settings: ControllerSettings) -> None:
         self.cluster, self.unit_of_work, self.settings = cluster, unit_of_work, settings
+        self.homeless: dict[str, JobEntry] = {}
 
     def lost(self, entry: JobEntry, now_s: float) -> None:
         """Note that a VM no longer runs, and whether it is wanted to run still; one whose adoption had not completed is
@@ -44,11 +48,14 @@ class AdoptedVms:
             self.unit_of_work.emit(now_s, "adoption-failed", entry.job.name, f"{entry.adopted} was not taken over")
             return
         terms = terms_of(entry)
-        soon = ran_s < self.settings.retry_max_s
+        # A guest that crashes again and again is started less and less often; that hosts fail is no fault of its own,
+        # unless they do as soon as it runs there.
+        with_host = had_run and instance.exit is None
+        soon = ran_s < (self.settings.retry_s if with_host else self.settings.retry_max_s)
         entry.crashes = entry.crashes + 1 if soon else 1
         entry.not_before_s = now_s + self._back_off_s(entry.crashes - 1)  # the first time it is started again at once
         if had_run:
-            entry.lost_with_host = instance.exit is None
+            entry.lost_with_host = with_host
             by_guest = instance.exit is GuestChange.ENDED and terms.on_shutdown is OnShutdown.RESTART
             if instance.exit in OWNERS and not by_guest:
                 entry.terms = replace(terms, running=False)
@@ -62,6 +69,7 @@ class AdoptedVms:
         """Take in a VM that runs again, or whose saved image is there again; start one that is wanted to run. Return
         when to look again (inf: when something changes)."""
         (instance,) = entry.instances
+        self.homeless.pop(entry.job.name, None)
         if is_busy(self.cluster, instance):
             return math.inf
         entry.taken = entry.taken or bool(instance.copies)
@@ -79,15 +87,18 @@ class AdoptedVms:
                 transitions.found_saved(entry)
                 self.unit_of_work.change(entry)
                 return math.inf
-            if status.state in OFF_STATES:
+            if status.state in OFF_STATES and (off is None or status.generation > off[1].generation):
                 off = node, status
         if entry.released and off is not None:
             transitions.is_off(entry)
             self.unit_of_work.change(entry)
-        if off is None or not restarts(entry):
+        if not restarts(entry):
             return math.inf
         if now_s < entry.not_before_s:
             return entry.not_before_s
+        if off is None:
+            self.homeless[entry.job.name] = entry
+            return math.inf
         self.start(entry, *off, now_s)
         return math.inf
 
@@ -114,9 +125,17 @@ class AdoptedVms:
         return f"shut off on {where}" if where else "shut off"
 
 
-def last_node(instance: Instance) -> str:
-    """Return the node on which a VM is defined, or was seen last ("": not known)."""
-    return next(iter(sorted(instance.copies)), instance.home or instance.counter_node)
+def note_failover(instance: Instance, status: VmStatus) -> bool:
+    """Take in what a failover of an adopted VM depends on; return whether it has changed. A definition that is left
+    from before a failover says nothing."""
+    if not status.adopted or status.generation < instance.generation:
+        return False
+    needs = start_needs(status.migration_needs) or (instance.failover.needs if instance.failover else ())
+    found = FailoverFacts(status.failover, status.autostart, status.host_files, needs)
+    changed = found != (instance.failover or FailoverFacts())
+    if changed:
+        instance.failover = found
+    return changed
 
 
 def is_lost(cluster: Cluster, instance: Instance) -> bool:

@@ -12,6 +12,7 @@ from operator import attrgetter
 from msgspec import structs
 
 from daemons.controller.contract.feature_set import FeatureSet
+from daemons.controller.measure.adopted import note_failover
 from daemons.controller.measure.drift import Drift
 from daemons.controller.measure.missing import Missing
 from daemons.controller.state.cluster import Cluster
@@ -172,6 +173,8 @@ class Measure:
                 or before.cpu_mhz != status.cpu_mhz
                 or before.address != status.address
                 or before.migration_needs != status.migration_needs
+                or before.failover != status.failover
+                or before.host_files != status.host_files
             )
             if instance is not None and state is _RUNNING and not differs:
                 vms[vm] = status
@@ -239,6 +242,8 @@ class Measure:
                 self.unit_of_work.emit(now_s, "unknown-vm", status.vm, f"on {node.name}")
             return False
         self.account(instance, node, status, now_s)
+        if status.adopted and note_failover(instance, status):
+            self.unit_of_work.change(instance.job)
         if differs:
             self.unit_of_work.enqueue(instance.job)
             if instance.job.job.app and (before is None or before.address != status.address):
@@ -351,6 +356,7 @@ class Measure:
             return
         self.cluster.note_copy(node, status)
         self.account(instance, node, status, now_s)
+        note_failover(instance, status)
         if status.state is VmState.SUSPENDED or (status.adopted and status.state in OFF_STATES):
             self.cluster.release(instance, node.name)
         self.unit_of_work.change(instance.job)
@@ -379,6 +385,10 @@ class Measure:
             self.unit_of_work.emit(now_s, "guest-crashed", status.vm, f"on {node.name}: {event.detail}")
         if instance is None:
             node.vms.pop(status.vm, None)
+            return
+        if status.adopted and status.generation < instance.generation:
+            if news:  # the end of what a failover has left here, told when the host is back
+                self._gone(node, instance)
             return
         if event.change is GuestChange.VANISHED:
             instance.failed = Failure("guest", node.name, now_s, "crashed", event.detail[:FAILURE_MAX])

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from daemons.controller.state.cluster import Cluster
 from daemons.controller.state.jobs import Instance, JobEntry
 from daemons.controller.state.queries import is_busy, is_stale, is_unknown
+from daemons.controller.state.vm_terms import can_fail_over, fails_over
 from daemons.planning.observed import Headroom, ObservedInstance, ObservedWorkload, PlannedAction, VmCopy
 from shared.policy_api.decision import Change, ChangeKind
 from shared.values.jobs import Allotment, JobPhase
@@ -46,6 +47,8 @@ def _observed(
                 adopted=bool(entry.adopted),
                 definition=entry.definition_digest,
                 defined=bool(entry.adopted) and entry.taken,
+                anew=allotment is not None and allotment.node == entry.failover_to,
+                guards=fails_over(entry),
             )
         )
     ends = phase is JobPhase.SHUT_OFF and entry.released
@@ -60,7 +63,9 @@ def _copies(cluster: Cluster, instance: Instance) -> tuple[VmCopy, ...]:
         frozen = status.state is VmState.SUSPENDED and node.inventory is not None and node.inventory.freezes
         held_mib = float(status.memory_mib) if frozen else 0.0
         seen = status.state, status.attempt, status.generation, status.cpu_mhz
-        copies.append(VmCopy(name, *seen, node.usable, held_mib, status.definition, is_stale(instance, status)))
+        guarded = status.failover if can_fail_over(node) else fails_over(instance.job)
+        more = is_stale(instance, status), guarded
+        copies.append(VmCopy(name, *seen, node.usable, held_mib, status.definition, *more))
     return tuple(copies)
 
 

@@ -21,7 +21,7 @@ from daemons.controller.state.migration_fit import lacking_on
 from daemons.controller.state.queries import is_busy
 from daemons.controller.state.tenancy import admits
 from daemons.controller.state.unit_of_work import UnitOfWork
-from daemons.controller.state.vm_terms import note_pause, runs
+from daemons.controller.state.vm_terms import fails_over, note_pause, runs
 from daemons.models.migration_backoff import FIRST_S
 from daemons.planning import order
 from daemons.planning.diff import diff
@@ -34,7 +34,7 @@ from shared.values.actions import Action, ActionKind, Outcome
 from shared.values.jobs import Allotment, JobPhase
 from shared.values.vms import LIVE_STATES, VmSpec
 
-SHUNNED_BACK_OFFS = 2  # for so many back-offs after a failed migration decisions look for another target
+SHUNNED_BACK_OFFS = 2  # for so many back-offs after a failed migration or failover another target is looked for
 DISKS_COUNT = frozenset({ActionKind.START, ActionKind.RESUME, ActionKind.MIGRATE, ActionKind.ADOPT})
 FOR_THE_TARGET = frozenset(
     {Outcome.NO_ROOM, Outcome.REFUSED, Outcome.FAILED, Outcome.TIMED_OUT, Outcome.ALREADY_THERE, Outcome.UNFIT}
@@ -342,7 +342,8 @@ class Reconciler:
         return instance.generation, self._spec(instance, need)
 
     def _spec(self, instance: Instance, need: PlannedAction) -> VmSpec:
-        job = instance.job.job
+        job, facts = instance.job.job, instance.failover
+        anew = need.kind is ActionKind.START and bool(instance.job.adopted) and not need.expects
         return VmSpec(
             instance.vm,
             instance.generation,
@@ -354,6 +355,9 @@ class Reconciler:
             template=job.template,
             arguments=job.arguments,
             environment=job.environment,
+            failover=fails_over(instance.job),
+            autostart=anew and facts is not None and facts.autostart,
+            definition=instance.job.definition if anew else (),
         )
 
     def rolled_back(self, action: Action) -> None:
@@ -407,8 +411,9 @@ class Reconciler:
         instance.failures += 1
         back_off_s = self._back_off_s(instance.failures)
         instance.retry_at_s = max(now_s + back_off_s, self.migrations.until_s(instance))
-        if result.kind is ActionKind.MIGRATE and result.outcome in FOR_THE_TARGET:
-            targets = instance.places - {result.node}
+        anew = result.kind is ActionKind.START and entry.failover_to == result.node
+        if result.outcome in FOR_THE_TARGET and (anew or result.kind is ActionKind.MIGRATE):
+            targets = {result.node} if anew else instance.places - {result.node}
             instance.shunned |= dict.fromkeys(targets, now_s + SHUNNED_BACK_OFFS * back_off_s)
         if result.kind is ActionKind.MIGRATE and entry.phase is JobPhase.RUNNING:
             self._stay(entry, instance, result.node)

@@ -15,6 +15,7 @@ from daemons.controller.state import transitions
 from daemons.controller.state.adoption import names_twice, refusal, status_on
 from daemons.controller.state.capabilities import homes, is_bound
 from daemons.controller.state.cluster import Cluster
+from daemons.controller.state.failover import left_behind
 from daemons.controller.state.jobs import Instance, JobEntry
 from daemons.controller.state.migration_fit import lacking_on
 from daemons.controller.state.node_fit import unknown_nodes
@@ -299,6 +300,12 @@ class VmRequests:
             return DONE
         if entry.over:
             return "job-over", f"job {request.job!r} is {entry.phase} already"
+        left = left_behind(self.cluster, entry) if entry.adopted else ()
+        if left:
+            return (
+                "vm-left-behind",
+                f"{', '.join(left)} may have a definition of {request.job!r} from before a failover",
+            )
         off = entry.phase is JobPhase.SHUT_OFF
         if not off and (entry.phase is not JobPhase.RUNNING or not entry.released):
             return "job-not-running", f"job {request.job!r} is {_doing(entry)}; only running VMs can be let go"

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass, field
 
 from daemons.controller.state.kept import kept_in, record_of
-from daemons.values.records.cluster import DECLARED, InstanceRecord, JobRecord, ReconciliationPause
+from daemons.values.records.cluster import DECLARED, FailoverFacts, InstanceRecord, JobRecord, ReconciliationPause
 from shared.values.actions import ActionKind, GuestChange
 from shared.values.jobs import Allotment, Job, JobPhase
 from shared.values.migration import NO_PAGES, PageUse
@@ -56,9 +56,9 @@ class Instance:
     that this controller knows of. `shunned`: nodes to which a migration has failed, each with the time until which
     decisions avoid it. `exit`: how an adopted VM stopped last (None: with its host, or not known);
     `host_restarted`: its host has restarted since it was seen live.
-    `insisted`: an operator asked for its migration. `needs`: what it needs of a node that it is
-    migrated to, as reported last; `pages`: the hugepages that it holds. `memory_mib`: its ordinary memory and its
-    overhead, without what is in hugepages.
+    `failover`: see InstanceRecord. `insisted`: an operator asked for its migration. `needs`: what it needs of a node
+    that it is migrated to, as reported last; `pages`: the hugepages that it holds. `memory_mib`: its ordinary memory
+    and its overhead, without what is in hugepages.
     """
 
     vm: str
@@ -98,6 +98,7 @@ class Instance:
     exit: GuestChange | None = None
     host_restarted: bool = False
     insisted: bool = False
+    failover: FailoverFacts | None = None
 
     def take_over(self, record: InstanceRecord) -> None:
         """Take over what a store knew, but for the nodes that it may run on, which the ledger claims."""
@@ -115,7 +116,7 @@ class JobEntry:
 
     `revision` counts every change that a decision in the making cannot know. `held`, `adopted`, `profile`,
     `measured_*`, `awaits`, `ran_*`, `runs_since_s`, `reconciliation_paused`, `definition*`, `taken`, `terms`,
-    `lost_with_host`, `moves_s` and `pauses`: see JobRecord.
+    `lost_with_host`, `moves_s`, `pauses`, `failover_to` and `left_on`: see JobRecord.
     `reweights`: how many weights that others have set were put right since `reweighted_s`. `reading`: when it was last
     looked how fast it is, and its work done then. `crashed`: the last attempt that a guest ended by crashing;
     `crashes`: how many have in a row, each soon after its start.
@@ -162,6 +163,8 @@ class JobEntry:
     lost_with_host: bool = False
     moves_s: tuple[float, ...] = ()
     pauses: tuple[tuple[float, float], ...] = ()
+    failover_to: str = ""
+    left_on: tuple[str, ...] = ()
     reweights: int = 0
     reweighted_s: float = -math.inf
 

@@ -8,7 +8,8 @@ hold that are on their way or wanted there.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import cache
 from math import inf
 
 import numpy as np
@@ -138,6 +139,12 @@ def migration_columns(nodes: Sequence[NodeEntry], jobs: Sequence[JobEntry], now_
                 homes = [rows[allotment.node] for allotment in entry.allotments if allotment.node in rows]
                 of[row] = sets.of(needs, homes, [rows[name] for name in shunned if name in rows])
     return MigrationColumns(np.array(sets.fits, dtype=np.bool_), of) if sets.fits else None
+
+
+def able_to_start(nodes: Sequence[NodeEntry]) -> Callable[[Texts], Bools]:
+    """Return what says which nodes have what a VM needs to be started there, hugepages as far as they are free,
+    bool[nodes]; each set of needs is compared once."""
+    return cache(_Able(nodes).mask)
 
 
 def _shunned(entry: JobEntry, now_s: float) -> set[str]:

@@ -30,6 +30,8 @@ class NodeEntry:
     was last counted. `watch`: the number of the last list of watched instances that was sent to it (0: none by this
     leader).
 
+    `spare_mib`: memory that decisions keep free on it, for VMs of nodes that are lost.
+
     `paged`: the instances that are wanted on it and hold hugepages. `unmanaged_mib`, `committed_mib`, `wanted_mib` are
     ordinary memory, without hugepages.
 
@@ -63,6 +65,7 @@ class NodeEntry:
     claimed: dict[str, Instance] = field(default_factory=dict)
     flights: dict[str, Instance] = field(default_factory=dict)
     paged: dict[str, Instance] = field(default_factory=dict)
+    spare_mib: float = 0.0
     unmanaged_mib: float = 0.0
     committed_mib: float = 0.0
     committed_mhz: float = 0.0

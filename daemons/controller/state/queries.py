@@ -63,6 +63,11 @@ def failure_view(instance: Instance) -> Row | None:
     return asdict(failed) | {"text": words}
 
 
+def last_node(instance: Instance) -> str:
+    """Return the node on which a VM is defined, or was seen last ("": not known)."""
+    return next(iter(sorted(instance.copies)), instance.home or instance.counter_node)
+
+
 def lost_mcycles_of(entry: JobEntry) -> float:
     """Return the Mcycles of work that would be lost if the job restarted now."""
     step = entry.job.checkpoint_mcycles

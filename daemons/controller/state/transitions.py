@@ -135,6 +135,7 @@ def shut_off(cluster: Cluster, entry: JobEntry, now_s: float) -> bool:
     entry.phase = JobPhase.SHUT_OFF if entry.taken else JobPhase.FORGOTTEN
     entry.released, entry.resuming, entry.begun_s, entry.reading = False, False, None, None
     entry.finished_s = 0.0 if entry.taken else now_s
+    entry.failover_to = ""
     entry.reconciliation_paused, entry.wanted_s = None, now_s
     reallot(cluster, entry, ())
     return entry.taken
@@ -160,6 +161,13 @@ def start_adopted(cluster: Cluster, entry: JobEntry, allotment: Allotment, now_s
     for instance in entry.instances:
         instance.issued_attempt = 0
     start(cluster, entry, (allotment,), now_s)
+
+
+def fail_over(cluster: Cluster, entry: JobEntry, allotment: Allotment, left: str, now_s: float) -> None:
+    """Want an adopted VM to be defined anew on another node and to run there; its own node, `left`, is off."""
+    start_adopted(cluster, entry, allotment, now_s)
+    entry.failover_to = allotment.node
+    entry.left_on = tuple(sorted({*entry.left_on, left} - {allotment.node}))
 
 
 def run_again(cluster: Cluster, entry: JobEntry, allotment: Allotment, now_s: float) -> None:

@@ -6,7 +6,9 @@ import math
 from dataclasses import replace
 
 from daemons.controller.state.jobs import JobEntry
+from daemons.controller.state.nodes import NodeEntry
 from daemons.values.settings import Automation
+from shared.values.nodes import Ability
 from shared.values.vm_terms import DAY_S, OnShutdown, VmAutomation, VmTerms
 
 DEFAULT = VmTerms()
@@ -19,7 +21,7 @@ def terms_of(entry: JobEntry) -> VmTerms:
 
 def runs(entry: JobEntry) -> None:
     """Note that an adopted VM runs, and is therefore wanted to."""
-    entry.taken, entry.lost_with_host = True, False
+    entry.taken, entry.lost_with_host, entry.failover_to = True, False, ""
     entry.terms = replace(terms_of(entry), running=True)
     for instance in entry.instances:
         instance.exit, instance.host_restarted = None, False
@@ -29,6 +31,16 @@ def restarts(entry: JobEntry) -> bool:
     """Return whether an adopted VM that is shut off is to be started again without a further request."""
     terms = terms_of(entry)
     return terms.running and not entry.released and (entry.lost_with_host or terms.on_shutdown is OnShutdown.RESTART)
+
+
+def fails_over(entry: JobEntry) -> bool:
+    """Return whether an adopted VM is to be restarted on another node when its own is off."""
+    return bool(entry.adopted) and terms_of(entry).failover
+
+
+def can_fail_over(node: NodeEntry) -> bool:
+    """Return whether the node's driver can keep a VM from starting with its host, and start one from elsewhere."""
+    return node.inventory is not None and Ability.FAILOVER in node.inventory.abilities
 
 
 def is_kept(entry: JobEntry) -> bool:

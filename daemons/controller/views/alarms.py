@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from daemons.controller.measure.adopted import is_lost, last_node
+from daemons.controller.measure.adopted import is_lost
 from daemons.controller.state.fencing import heard_s, needs_no_fence
 from daemons.controller.state.jobs import JobEntry
 from daemons.controller.state.nodes import NodeEntry
+from daemons.controller.state.queries import last_node
 from daemons.controller.state.vm_terms import terms_of
 from daemons.controller.views.context import ViewContext
 from daemons.controller.views.nodes import node_trouble, silent_since_s

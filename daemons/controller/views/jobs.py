@@ -165,6 +165,7 @@ def terms_view(entry: JobEntry, now_s: float) -> Row | None:
         "pause_s_per_day": terms.pause_s_per_day,
         "pause_left_s": pause_left_s(entry, now_s),
         "post_copy": terms.post_copy,
+        "failover": terms.failover,
     }
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from daemons.controller.state.adoption import names_twice
 from daemons.controller.state.cluster import Cluster
+from daemons.controller.state.failover import failover_view
 from daemons.controller.state.migration_fit import why_bound, why_not_on
 from daemons.controller.views.context import ViewContext
 from daemons.controller.views.nodes import vm_row, vms_on
@@ -21,7 +22,9 @@ def vm(tables: ViewContext, query: Query, now_s: float) -> Row:
         for status in vms_on(place)
         if status.vm == name
     ]
-    return {"vm": name, "rows": rows, "migration": migration_view(cluster, name)}
+    instance = cluster.instances.get(name)
+    failover = None if instance is None else failover_view(instance.job)
+    return {"vm": name, "rows": rows, "migration": migration_view(cluster, name), "failover": failover}
 
 
 def is_listed(cluster: Cluster, vm: str) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 from urllib.parse import urlencode
 
@@ -94,7 +94,7 @@ async def _one(
     me, live = account(request), portal(request).live
     seen = await live.view(me, "vms", node)
     rows = [row for row in seen.data["vms"] if row["vm"] == vm and node in ("", row["node"])]
-    migration = await _migration(request, vm)
+    known = await _known(request, vm)
     job = rows[0]["job"] if rows and rows[0]["managed"] else vm.rpartition("#")[0]
     instance = await _instance(request, job, vm) if job else None
     if not rows and instance is None:
@@ -107,7 +107,8 @@ async def _one(
         rows=rows,
         seen=seen,
         instance=instance,
-        migration=migration,
+        migration=known.get("migration"),
+        failover=known.get("failover"),
         job=job,
         problems=problems or [],
         given=given,
@@ -128,14 +129,13 @@ async def _instance(request: Request, job: str, vm: str) -> dict[str, Any] | Non
     return found[0] if found else None
 
 
-async def _migration(request: Request, vm: str) -> dict[str, Any] | None:
-    """Return where a managed VM can be migrated to; None for any other VM, or one that is gone."""
+async def _known(request: Request, vm: str) -> Mapping[str, Any]:
+    """Return where a managed VM can be migrated to, and whether it restarts elsewhere; empty for a VM that is gone."""
     try:
         seen = await portal(request).live.view(account(request), "vm", vm)
     except Refused:
-        return None
-    found: dict[str, Any] | None = seen.data["migration"]
-    return found
+        return {}
+    return seen.data
 
 
 def _deed(make: Callable[[str, str, str, str], BusRequest], typed: bool = False) -> Callable[[Request], Any]:

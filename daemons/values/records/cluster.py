@@ -27,6 +27,17 @@ DECLARED = "declared"
 
 
 @dataclass(frozen=True, slots=True)
+class FailoverFacts:
+    """What a failover of an adopted VM depends on, as its node reported it last. `guarded`: its host does not start it
+    by itself; `autostart`, `host_files`: see `shared.values.vms.VmStatus`; `needs`: what a start needs of a node."""
+
+    guarded: bool = False
+    autostart: bool = False
+    host_files: tuple[str, ...] = ()
+    needs: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class InstanceRecord:
     """One instance: where its VM is or may be, what was issued, and the work counted so far.
 
@@ -34,7 +45,7 @@ class InstanceRecord:
     `left`: somebody else took it away, and it has not been seen since; what is known of that ("": it is not so).
     `address`: of an instance of a web application, where it was last reached, in the life `address_generation`.
     `disks`: the newest generation of its local disks that was seen (0: it has none), see
-    `shared.values.actions.Action`.
+    `shared.values.actions.Action`. `failover`: of an adopted VM (None: nothing was reported).
     """
 
     may_run_on: tuple[str, ...]
@@ -50,6 +61,7 @@ class InstanceRecord:
     address: str = ""
     address_generation: int = -1
     disks: int = 0
+    failover: FailoverFacts | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +89,9 @@ class JobRecord:
     else did to it last (None: nothing). Of an adopted VM: `definition`, its domain XML without our metadata in pieces,
     and `definition_digest`, which names it ("": not known); `taken`, whether its adoption has completed; `terms`, what
     its operator wants; `lost_with_host`, whether it stopped with its host and is started again when that returns;
-    `moves_s`, when decisions moved it within the last day, and `pauses`, when migrations paused it and for how long."""
+    `moves_s`, when decisions moved it within the last day, and `pauses`, when migrations paused it and for how long;
+    `failover_to`, the node on which it is to be defined anew since its own is off ("": none); `left_on`, the nodes that
+    may have a definition from before a failover."""
 
     job: Job
     request: str
@@ -111,6 +125,8 @@ class JobRecord:
     lost_with_host: bool = False
     moves_s: tuple[float, ...] = ()
     pauses: tuple[tuple[float, float], ...] = ()
+    failover_to: str = ""
+    left_on: tuple[str, ...] = ()
 
     @property
     def key(self) -> tuple[str, str]:

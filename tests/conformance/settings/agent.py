@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import math
+import os
 import sys
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -23,6 +25,8 @@ from agents.hypervisors.process.machine import node_of
 from agents.hypervisors.process.record import Usage
 from agents.hypervisors.process.runner import Cpu, Exit, Launch
 from agents.hypervisors.process.systemd_runner import SystemdRunner
+from agents.lease import service as lease_service
+from agents.lease.folder import MARK, read_all
 from agents.probes.probes import Monitor
 from agents.service.main import AgentShell, build, find_hypervisor, own_name, shape_of
 from agents.setups.host import OwnSetups
@@ -451,6 +455,38 @@ def standard(given: Given) -> object:
     return without(given, found)
 
 
+def lease(given: Given) -> object:
+    """A keeper that is stopped after its first pet: its lease and where that is, and what each device got."""
+    given = placed(given)
+    heard = {}
+    for name in ("one", "two"):
+        (given.folder / name).mkdir()
+        (given.folder / name / MARK).touch()
+        os.mkfifo(given.folder / f"watchdog-{name}")
+        heard[name] = os.open(given.folder / f"watchdog-{name}", os.O_RDONLY | os.O_NONBLOCK)
+    shell = lease_service.build(given.read(AgentConfig))
+    keeping = threading.Thread(target=shell.run)
+    keeping.start()
+    got = dict.fromkeys(heard, b"")
+
+    def listen() -> bytes:
+        for name, device in heard.items():
+            with suppress(BlockingIOError):
+                got[name] += os.read(device, 100)
+        return got["one"] + got["two"]
+
+    assert until(listen)
+    shell.stop()
+    keeping.join()
+    listen()
+    for device in heard.values():
+        os.close(device)
+    leases = [found for name in heard for found in read_all(str(given.folder / name)).leases.values()]
+    return [(name, got[name], len(read_all(str(given.folder / name)).leases)) for name in heard], [
+        (each.released, each.proof_s) for each in leases
+    ]
+
+
 WIPES = Setup(SetupPolicy.WIPE)
 EXECS = Setup(SetupPolicy.EXEC, NAME)
 SAYS = [["/bin/echo", "{environment}"]]
@@ -640,5 +676,15 @@ TABLE: tuple[Row, ...] = (
             "standard_jobs.copies_max": (8, 1),
         },
         {"standard_jobs.enabled": True, "standard_jobs.folder": "/FOLDER/one", "standard_jobs.file_mib": 16},
+    ),
+    *shown_by(
+        lease,
+        {
+            "lease.folder": ("/FOLDER/one", "/FOLDER/two"),
+            "lease.renew_s": (5, 6),
+            "lease.expires_s": (30, 40),
+            "lease.watchdog": ("/FOLDER/watchdog-one", "/FOLDER/watchdog-two"),
+        },
+        {"lease.folder": "/FOLDER/one", "lease.watchdog": "/FOLDER/watchdog-one"},
     ),
 )

@@ -51,6 +51,7 @@ TABLE: tuple[Row, ...] = (
             "vms[].moves_per_day": (1, 2),
             "vms[].pause_s_per_day": (1, 2),
             "vms[].post_copy": (False, True),
+            "vms[].failover": (False, True),
             "vms[].rules.node_affinity": ([], ["n3"]),
             "vms[].rules.node_anti_affinity": ([], ["n1"]),
             "vms[].rules.affinity": ("", "g"),

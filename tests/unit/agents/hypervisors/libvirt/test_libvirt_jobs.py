@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from agents.hypervisors.libvirt.domain_xml import Facts, facts_of
-from agents.hypervisors.libvirt.libvirt_jobs import jobs_on
+from agents.hypervisors.libvirt.libvirt_jobs import jobs_on, outdated
 from agents.hypervisors.libvirt.statistics import Counters, ObservedDomain
 from shared.values.vms import VmState
 from sim_backend.fake_libvirt.cluster import Cluster
@@ -66,6 +66,21 @@ def test_jobs_are_found(
 def test_one_that_has_lost_its_snapshots_is_read_again(cluster: Cluster) -> None:
     conn, _, facts = seen(cluster)
     assert look(conn, replace(facts, needs=("snapshots=carried",))) == ((), True)
+
+
+def test_an_adopted_one_with_other_autostart_or_snapshots_is_read_again(cluster: Cluster) -> None:
+    conn, dom, facts = seen(cluster)
+
+    def look_again() -> bool:
+        return bool(outdated(conn, libvirtError, [ObservedDomain(facts, VmState.RUNNING, Counters())]))
+
+    assert not look_again()
+    dom.autostart = True
+    assert look_again()
+    dom.autostart, dom.snapshots = False, 1
+    assert look_again()
+    cluster.fail(Fault("autostart", "raise", Err.OPERATION_TIMEOUT))
+    assert not look_again(), "what does not answer is left for the reading of all domains"
 
 
 def test_what_does_not_answer_or_is_another_has_no_job_that_is_known(cluster: Cluster) -> None:

@@ -154,6 +154,21 @@ def test_what_is_frozen_comes_back_whatever_is_free() -> None:
     assert answer == (Outcome.REFUSED, "a frozen program cannot move")
 
 
+def test_a_program_has_no_definition() -> None:
+    defined = replace(SPEC, definition=("<domain/>",))
+    for here in (None, kept()):
+        for kind, fields in ((ActionKind.UNDEFINE, {"expects": 1}), (ActionKind.START, {"spec": defined})):
+            answer = check(order(kind, generation=1, **fields), here, ROOM)
+            assert answer is not None
+            assert (answer[0], "no definition" in answer[1]) == (Outcome.REFUSED, True)
+
+
+def test_a_program_is_adopted_whoever_starts_it_with_its_host() -> None:
+    spec = replace(SPEC, failover=True)
+    assert check(order(ActionKind.ADOPT, generation=1, spec=spec), kept(), ROOM) == (Outcome.OK, "")
+    assert check(order(ActionKind.ADOPT, generation=1, spec=spec), replace(kept(), managed=False), ROOM) is None
+
+
 def test_a_program_cannot_move() -> None:
     answer = check(order(ActionKind.MIGRATE, expects=1, to_node="n2"), kept(), ROOM)
     assert answer == (Outcome.REFUSED, "a program cannot move")

@@ -1,0 +1,78 @@
+"""What of a domain lies on its host alone, so that it cannot be started anew elsewhere, read from its XML: texts of
+`shared.values.failover`. What the XML does not show, snapshots, is not here.
+
+Sources: libvirt's qemuDomainNVRAMPathGenerate and qemuFirmwareFillDomain, and https://libvirt.org/formatdomain.html.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from xml.etree import ElementTree as ET
+
+from agents.hypervisors.libvirt.migration_needs import NVRAM_FOLDER, Surroundings, written_disks
+from shared.values.failover import host_file
+from shared.values.migration import feature, lacks
+
+
+def host_files_of(root: ET.Element, here: Surroundings) -> tuple[str, ...]:
+    """Return what of a domain lies on this host alone, sorted. `here`: its node. A password is in the XML only where
+    libvirt was asked for secrets."""
+    return tuple(sorted({text for read in _READERS for text in read(root, here)}))
+
+
+def _disks(root: ET.Element, here: Surroundings) -> Iterator[str]:
+    """Yield the disks that are written to, and what they are overlays of. A host reaches others over the network."""
+    for disk in written_disks(root):
+        for source in (*disk.findall("source"), *disk.findall(".//backingStore/source")):
+            pool, path = source.get("pool"), source.get("file") or source.get("dev") or source.get("dir")
+            if pool and here.is_local_pool(pool):
+                yield host_file("disk", f"{pool}/{source.get('volume', '')}")
+            elif path and here.is_local(path):
+                yield host_file("disk", path)
+
+
+def _firmware_variables(root: ET.Element, here: Surroundings) -> Iterator[str]:
+    nvram = root.find("os/nvram")
+    if nvram is None:
+        if _gets_variables(root):
+            yield host_file("nvram", NVRAM_FOLDER)
+        return
+    source = nvram.find("source")
+    path = (nvram.text or "").strip()
+    if source is not None:
+        path = path or source.get("file") or source.get("dev") or ""
+        if not path and source.get("protocol"):
+            return
+    if not path:
+        yield host_file("nvram", NVRAM_FOLDER)
+    elif here.is_local(path) or (path.startswith(f"{NVRAM_FOLDER}/") and not _is_shared(NVRAM_FOLDER, here)):
+        yield host_file("nvram", path)
+
+
+def _gets_variables(root: ET.Element) -> bool:
+    """Return whether libvirt makes a file for the firmware's variables, in its default folder, although the definition
+    names none."""
+    os, loader = root.find("os"), root.find("os/loader")
+    if os is None or (loader is not None and loader.get("stateless") == "yes"):
+        return False
+    flash = loader is not None and loader.get("type") == "pflash" and loader.get("readonly") == "yes"
+    return flash or os.get("firmware") == "efi"
+
+
+def _is_shared(folder: str, here: Surroundings) -> bool:
+    """Return whether this node lists a folder as one that others share. That no disk is copied, as the configuration
+    may say, says nothing of libvirt's own folder."""
+    return bool(here.has) and not lacks(tuple(here.has), (feature("shared", folder),))
+
+
+def _tpm(root: ET.Element, _here: Surroundings) -> Iterator[str]:
+    if root.find("devices/tpm/backend[@type='emulator']") is not None:
+        yield host_file("tpm")
+
+
+def _password(root: ET.Element, _here: Surroundings) -> Iterator[str]:
+    if root.find("devices/graphics[@passwd]") is not None:
+        yield host_file("password")
+
+
+_READERS = (_disks, _firmware_variables, _tpm, _password)

@@ -1,0 +1,180 @@
+"""What the controller makes of a VM with failover whose node is off, message by message."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from shared.ports.effects import PowerDone
+from shared.protocol.operator_messages import AdoptVm, ConfirmOff, Query, ReleaseVm, SetJob
+from shared.values.actions import Action, ActionKind, GuestChange, Outcome
+from shared.values.jobs import JobPhase
+from shared.values.lease import SeenLease
+from shared.values.nodes import NodeCondition, PowerOperation
+from shared.values.vm_terms import VmTerms
+from shared.values.vms import VmState, VmStatus
+from tests.support.controller_harness import ControllerHarness
+
+FENCE_S = 30.0
+DEFINITION = ("<domain><name>db</name>", "</domain>")
+NODES, OTHERS = ("n1", "n2"), ("n2",)
+NO_NODE = "db: no node has the memory free, and what it needs, and keeps its rules"
+
+
+class Rig:
+    """Two nodes; on n1 runs an adopted VM with failover."""
+
+    def __init__(
+        self, fence_after_s: float | None = FENCE_S, nodes: tuple[str, ...] = ("n1", "n2"), **status: Any
+    ) -> None:
+        self.harness = ControllerHarness(nodes, fence_after_s=fence_after_s).lead()
+        own = {"memory_mib": 100, "vcpus": 1, "cpu_mhz": 100.0, "autostart": True, **status}
+        self.harness.vms["n1"]["db"] = VmStatus("db", VmState.RUNNING, managed=False, **own)
+        self.harness.report("n1")
+        assert self.harness.ask(AdoptVm("a", "n1", "db", "db", terms=VmTerms(failover=True))).done
+        self.obey()
+
+    def obey(self) -> list[Action]:
+        """Have all orders done; an adoption is answered with the definition."""
+        done: list[Action] = []
+        while orders := self.harness.take_orders():
+            for action in orders:
+                adopts = action.kind is ActionKind.ADOPT
+                self.harness.result(action, **({"definition": DEFINITION} if adopts else {}))
+            done += orders
+        return done
+
+    def lose(self, node: str = "n1", others: tuple[str, ...] = OTHERS) -> None:
+        """The node falls silent and is proven off."""
+        self.harness.wait(50.0, others)
+        self.harness.feed(PowerDone(node, PowerOperation.FENCE, True, "off"))
+        self.harness.settle()
+
+    def returns(self, node: str = "n1") -> None:
+        """The host is back; its libvirt knows the VM, shut off."""
+        self.harness.boots[node] += "+"
+        self.harness.change(node, "db", state=VmState.CRASHED)
+
+    @property
+    def instance(self) -> Any:
+        return self.harness.controller.cluster.instances["db"]
+
+    @property
+    def entry(self) -> Any:
+        return self.harness.controller.cluster.jobs["db"]
+
+    def alarms(self) -> dict[str, str]:
+        rows = self.harness.ask(Query(f"q-{self.harness.now_s}", "status")).data["alarms"]
+        return {row["what"]: row["detail"] for row in rows}
+
+
+def test_the_definition_goes_with_the_order() -> None:
+    rig = Rig()
+    rig.lose()
+    (start,) = rig.obey()
+    assert (start.kind, start.node, start.expects, start.generation) == (ActionKind.START, "n2", 0, 2)
+    assert start.spec is not None
+    assert (start.spec.definition, start.spec.failover, start.spec.autostart) == (DEFINITION, True, True)
+    assert (rig.entry.phase, rig.entry.left_on) == (JobPhase.RUNNING, ("n1",))
+
+
+def test_how_it_ended_on_a_host_that_is_back_says_nothing_of_where_it_runs() -> None:
+    rig = Rig()
+    rig.lose()
+    rig.obey()
+    rig.harness.wait(10.0, OTHERS)
+    rig.returns()
+    rig.harness.report("n1", term=0, vms=())
+    rig.harness.guest("n1", "db", GuestChange.VANISHED)
+    assert (rig.instance.exit, rig.instance.failed, rig.entry.phase) == (None, None, JobPhase.RUNNING)
+    rig.harness.wait(30.0, NODES)
+    (undefine,) = rig.obey()
+    assert (undefine.kind, undefine.node, undefine.expects) == (ActionKind.UNDEFINE, "n1", 1)
+    rig.lose("n2", ("n1",))
+    (start,) = rig.obey()
+    assert (start.kind, start.node, start.generation) == (ActionKind.START, "n1", 3)
+
+
+def test_it_is_not_released_while_a_host_that_is_off_may_have_a_definition_of_it() -> None:
+    rig = Rig()
+    rig.lose()
+    rig.obey()
+    reply = rig.harness.ask(ReleaseVm("r1", "db"))
+    assert (reply.code, "n1 may have a definition" in reply.detail) == ("vm-left-behind", True)
+    rig.returns()
+    rig.harness.wait(10.0, ("n1", "n2"))
+    assert [action.kind for action in rig.obey()] == [ActionKind.UNDEFINE]
+    rig.harness.wait(10.0, ("n1", "n2"))
+    assert rig.harness.ask(ReleaseVm("r2", "db")).done
+
+
+@pytest.mark.parametrize(
+    ("status", "why"),
+    [
+        ({"host_files": ("disk=/a",)}, "db: its disk /a lies on its host alone"),
+        ({"migration_needs": ("bound=pci-device:0000:01:00.0",)}, "db: uses PCI device 0000:01:00.0"),
+        (
+            {"migration_needs": ("network=dmz",)},
+            "db: no node has the memory free, and what it needs, and keeps its rules",
+        ),
+        ({"memory_mib": 3_000}, NO_NODE),
+    ],
+)
+def test_why_it_waits(status: dict[str, Any], why: str) -> None:
+    rig = Rig(**status)
+    inventory = rig.harness.nodes["n2"]
+    rig.harness.nodes["n2"] = type(inventory)(
+        "n2", inventory.cores, inventory.core_mhz, 2_000, migration_has=("network=lan", "disk=rbd:x")
+    )
+    rig.harness.report("n2")
+    rig.lose()
+    assert rig.obey() == []
+    assert rig.alarms()["failover-blocked"] == why
+
+
+def test_a_target_that_refuses_is_avoided_for_a_while() -> None:
+    rig = Rig(nodes=("n1", "n2", "n3"))
+    rig.lose(others=("n2", "n3"))
+    (start,) = rig.harness.take_orders()
+    rig.harness.result(start, outcome=Outcome.REFUSED, status=None, detail="no such machine type")
+    rig.harness.wait(60.0, ("n2", "n3"))
+    (again,) = rig.obey()
+    assert {start.node, again.node} == {"n2", "n3"}
+
+
+def test_failover_that_is_turned_off_is_undone_on_the_host() -> None:
+    rig = Rig()
+    assert rig.harness.ask(SetJob("s", "db", terms=VmTerms())).done
+    (adopt,) = rig.obey()
+    assert adopt.spec is not None
+    assert (adopt.kind, adopt.expects, adopt.spec.failover) == (ActionKind.ADOPT, 1, False)
+    rig.lose()
+    assert rig.obey() == []
+
+
+def test_an_operators_word_is_proof_too() -> None:
+    rig = Rig(fence_after_s=None)
+    rig.harness.wait(30.0, OTHERS)
+    assert rig.harness.ask(ConfirmOff("c", "n1")).done
+    assert [action.node for action in rig.obey()] == ["n2"]
+
+
+@pytest.mark.parametrize(
+    ("lease", "condition"),
+    [
+        (SeenLease("n1", "boot", 1, 46.0, 45.0), NodeCondition.OFF),
+        (SeenLease("n1", "boot", 1, 44.0, 45.0), NodeCondition.UNKNOWN),
+        (SeenLease("n1", "an older boot", 1, 46.0, 45.0), NodeCondition.UNKNOWN),
+        (SeenLease("n2", "boot", 1, 46.0, 45.0), NodeCondition.UNKNOWN),
+        (SeenLease("nobody", "boot", 1, 46.0, 45.0), NodeCondition.UNKNOWN),
+        (SeenLease("n1", "boot", 1, 46.0, 0.0), NodeCondition.UNKNOWN),
+    ],
+)
+def test_which_lease_is_proof(lease: SeenLease, condition: NodeCondition) -> None:
+    rig = Rig(fence_after_s=None)
+    boot_id = rig.harness.boots["n1"] if lease.boot_id == "boot" else lease.boot_id
+    rig.harness.wait(30.0, OTHERS)
+    said = SeenLease(lease.node, boot_id, lease.number, lease.unchanged_s, lease.proof_s)
+    rig.harness.report("n2", leases=(said,))
+    assert rig.harness.controller.cluster.nodes["n1"].condition is condition
