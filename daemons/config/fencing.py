@@ -41,7 +41,7 @@ class FencingKeys:
     """Methods in the order in which they are tried. Each has a table `[fencing.method.NAME]`. Empty: none."""
     attempts: Annotated[int, Range(1, 10)] = 2
     """Attempts of each method before the next one is tried."""
+    method: Mapping[str, FencingMethod] = field(default_factory=dict)
     lease_witnesses: Annotated[int, Range(0, 10)] = 2
     """Nodes that must report a storage lease as expired until that proves its node off, or all where there are fewer.
     `0`: leases prove nothing."""
-    method: Mapping[str, FencingMethod] = field(default_factory=dict)

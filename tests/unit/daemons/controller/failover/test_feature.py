@@ -40,8 +40,10 @@ class Rig:
         done: list[Action] = []
         while orders := self.harness.take_orders():
             for action in orders:
-                adopts = action.kind is ActionKind.ADOPT
-                self.harness.result(action, **({"definition": DEFINITION} if adopts else {}))
+                if action.kind is ActionKind.ADOPT:
+                    self.harness.result(action, definition=DEFINITION)
+                else:
+                    self.harness.result(action)
             done += orders
         return done
 
