@@ -131,6 +131,7 @@ def test_a_controller_that_dies_in_the_middle_of_a_plan(town: Scene) -> None:
     assert [(one["subject"], one["term"]) for one in town.heard("leading")] == [("c1", 1), ("c1", 2)]
 
 
+@pytest.mark.full
 def test_an_action_is_followed_by_its_id(town: Scene) -> None:
     """From the controller's order to the agent's operation and back, and into the events that the command shows."""
     town.submit("job", work_s=40.0)

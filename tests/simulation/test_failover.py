@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from agents.core.settings import AgentSettings
+from daemons.controller.core.controller import Controller
 from daemons.values.records.cluster import JobRecord
 from daemons.values.settings import ControllerSettings
 from shared.protocol.operator_messages import AdoptVm, ReleaseVm, Request
@@ -42,8 +43,11 @@ class Rig:
         reply = self.loop.operator.replies[request.request]
         assert reply.done, (reply.code, reply.detail)
 
-    def adopt(self, vm: str, node: str = "n0", terms: VmTerms = GUARDED, importance: float = 1.0, **rules: str) -> None:
-        self.ask(AdoptVm(f"a-{vm}", node, vm, vm, importance=importance, terms=terms, rules=Rules(**rules)))
+    def adopt(
+        self, vm: str, node: str = "n0", terms: VmTerms = GUARDED, importance: float = 1.0, apart: str = ""
+    ) -> None:
+        rules = Rules(anti_affinity=apart)
+        self.ask(AdoptVm(f"a-{vm}", node, vm, vm, importance=importance, terms=terms, rules=rules))
 
     def wait(self, seconds: float) -> None:
         self.loop.run_until(self.loop.engine.now_s + seconds)
@@ -72,9 +76,13 @@ class Rig:
         self.checker.guests.touch()
 
     def alarms(self) -> dict[str, str]:
-        core = next(iter(self.loop.controllers.values())).core
-        assert core is not None
-        return {what: detail for what, _, _, detail in core.features.alarms(self.loop.engine.now_s)}
+        return {what: detail for what, _, _, detail in self.core.features.alarms(self.loop.engine.now_s)}
+
+    @property
+    def core(self) -> Controller:
+        (shell,) = self.loop.controllers.values()
+        assert isinstance(shell.core, Controller)
+        return shell.core
 
 
 @pytest.fixture
@@ -178,8 +186,8 @@ def test_the_most_important_come_first_where_there_is_not_room_for_all() -> None
 def test_rules_hold(rig: Rig) -> None:
     rig.vm("web", "n1")
     rig.wait(30.0)
-    rig.adopt("web", "n1", terms=VmTerms(), anti_affinity="g")
-    rig.adopt("db", anti_affinity="g")
+    rig.adopt("web", "n1", terms=VmTerms(), apart="g")
+    rig.adopt("db", apart="g")
     rig.host_dies("n0")
     rig.wait(60.0)
     assert rig.alive("db") == ["n2"]
@@ -233,9 +241,7 @@ def test_memory_is_kept_free_for_the_vms_of_one_node() -> None:
     rig.wait(30.0)
     rig.adopt("db")
     rig.wait(1_000.0)
-    core = next(iter(rig.loop.controllers.values())).core
-    assert core is not None
-    assert sorted(node.spare_mib for node in core.cluster.nodes.values()) == [0.0, 0.0, 900.0]
+    assert sorted(node.spare_mib for node in rig.core.cluster.nodes.values()) == [0.0, 0.0, 900.0]
     for name in ("j1", "j2", "j3"):
         rig.loop.submit(Job(name, (Stage(1e9, 500.0, memory_mib=1_200),)))
     rig.wait(1_000.0)

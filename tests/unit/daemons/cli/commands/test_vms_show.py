@@ -96,7 +96,7 @@ def test_a_node_shows_what_it_has_by_kind(rig: Rig) -> None:
     shown(rig, "hugepages-2048=400")
     name = others(rig)[0]
     node = rig.asked("nodes", "show", name)["node"]
-    assert node["abilities"] == ["save", "migrate"]
+    assert node["abilities"] == ["save", "migrate", "failover"]
     assert node["numa_cells"] == [{"cell": 0, "cpus": "0-3", "memory_mib": 4_000}]
     pool = {"size_kib": 2_048, "total_mib": 1_000, "free_mib": 1_000, "cells_mib": {"0": 1_000}}
     assert node["hugepages"] == [pool]
