@@ -90,12 +90,10 @@ class FailoverFeature(Feature):
 
         def able(entry: JobEntry) -> Bools:
             (instance,) = entry.instances
-            found = have(instance.failover.needs if instance.failover is not None else ()) & admit(
-                entry.job.environment
-            )
-            found[[rows[name] for name, until_s in instance.shunned.items() if now_s < until_s and name in rows]] = (
-                False
-            )
+            needs = instance.failover.needs if instance.failover is not None else ()
+            shunned = {name for name, until_s in instance.shunned.items() if now_s < until_s}
+            found = have(needs) & admit(entry.job.environment)
+            found[[rows[name] for name in shunned & rows.keys()]] = False
             return found
 
         return able
