@@ -134,6 +134,11 @@ class ClusterLab(Lab):
             store=store,
         )
 
+    def _boot_files(self) -> tuple[Path, ...]:
+        """What web guests are booted from: every host has it at the same place."""
+        web = self.places.web
+        return () if web is None else (web.kernel, web.initrd)
+
     def _url(self, account: str) -> str:
         return str(tomllib.loads((self.accounts / f"{account}.toml").read_text())["bus"]["url"])
 
@@ -149,6 +154,7 @@ class ClusterLab(Lab):
             "libvirt": {
                 "pool": "shared",
                 "shared_pools": ["shared", "trimtab-saved"],
+                "reachable_storage": sorted({str(file.parent) for file in self._boot_files()}),
                 "partition": host.partition,
                 "cores": spec.cores,
                 "core_mhz": spec.core_mhz,

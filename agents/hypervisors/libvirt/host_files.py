@@ -9,9 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from xml.etree import ElementTree as ET
 
-from agents.hypervisors.libvirt.migration_needs import NVRAM_FOLDER, Surroundings, written_disks
+from agents.hypervisors.libvirt.migration_needs import NVRAM_FOLDER, Surroundings, is_shared, written_disks
 from shared.values.failover import host_file
-from shared.values.migration import feature, lacks
 
 
 def host_files_of(root: ET.Element, here: Surroundings) -> tuple[str, ...]:
@@ -45,7 +44,7 @@ def _firmware_variables(root: ET.Element, here: Surroundings) -> Iterator[str]:
             return
     if not path:
         yield host_file("nvram", NVRAM_FOLDER)
-    elif here.is_local(path) or (path.startswith(f"{NVRAM_FOLDER}/") and not _is_shared(NVRAM_FOLDER, here)):
+    elif here.is_local(path) or (path.startswith(f"{NVRAM_FOLDER}/") and not is_shared(NVRAM_FOLDER, here)):
         yield host_file("nvram", path)
 
 
@@ -57,12 +56,6 @@ def _gets_variables(root: ET.Element) -> bool:
         return False
     flash = loader is not None and loader.get("type") == "pflash" and loader.get("readonly") == "yes"
     return flash or os.get("firmware") == "efi"
-
-
-def _is_shared(folder: str, here: Surroundings) -> bool:
-    """Return whether this node lists a folder as one that others share. That no disk is copied, as the configuration
-    may say, says nothing of libvirt's own folder."""
-    return bool(here.has) and not lacks(tuple(here.has), (feature("shared", folder),))
 
 
 def _tpm(root: ET.Element, _here: Surroundings) -> Iterator[str]:

@@ -12,7 +12,7 @@ from ipaddress import ip_address
 from xml.etree import ElementTree as ET
 
 from agents.hypervisors.libvirt.metadata import Meta
-from shared.values.migration import bound, feature, number_texts, numbers, page_need
+from shared.values.migration import bound, feature, lacks, number_texts, numbers, page_need
 
 OF_HOST = frozenset({"host-passthrough", "host-model", "maximum"})  # modes of <cpu>
 OWN_MACHINE = frozenset({"cpu-flag", "cpu-model"})  # the host runs the VM: what its list lacks of these is no need
@@ -171,7 +171,14 @@ def _firmware(root: ET.Element, _meta: Meta | None, here: Surroundings) -> Itera
 
 def _file(path: str, here: Surroundings) -> str:
     """Return the need of a file that is only read: its folder where all nodes share it, else the file."""
-    return feature("media", path) if here.is_local(path) else feature("shared", path.rpartition("/")[0])
+    folder = path.rpartition("/")[0]
+    return feature("media", path) if here.is_local(path) and not is_shared(folder, here) else feature("shared", folder)
+
+
+def is_shared(folder: str, here: Surroundings) -> bool:
+    """Return whether this node lists a folder as one that others share, with a pool or without."""
+    listed = tuple(text for text in here.has if text.startswith("shared="))
+    return bool(listed) and not lacks(listed, (feature("shared", folder),))
 
 
 # --- disks ------------------------------------------------------------------------------------------------------------

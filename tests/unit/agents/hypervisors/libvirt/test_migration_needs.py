@@ -109,3 +109,10 @@ def test_strange_values_end_nothing() -> None:
         "bound=filesystem-9p",
         "disk=later:",
     }
+
+
+@pytest.mark.parametrize(("has", "need"), [((), "media=/boot/linux"), (("shared=/boot",), "shared=/boot")])
+def test_a_kernel_in_a_folder_that_all_nodes_share_needs_the_folder(has: tuple[str, ...], need: str) -> None:
+    """Such as one of `libvirt.reachable_storage`, which is no pool."""
+    xml = "<domain type='kvm'><name>x</name><os><type>hvm</type><kernel>/boot/linux</kernel></os></domain>"
+    assert need in needs(xml, Surroundings(has=frozenset({"cpu-flag=", *has})))
