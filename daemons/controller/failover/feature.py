@@ -54,7 +54,12 @@ class FailoverFeature(Feature):
         self._look_s = math.inf
 
     def settle(self, now_s: float) -> None:
-        """Place the VMs that have lost their nodes; look again later for those that no node can take."""
+        """Place the VMs that have lost their nodes; look again later for those that no node can take.
+
+        Costs nothing in an instant without news of such VMs.
+        """
+        if not self._adopted.take_news() and now_s < self._look_s:
+            return
         homeless = self._adopted.homeless
         for name in [name for name, entry in homeless.items() if entry.phase is not JobPhase.SHUT_OFF]:
             del homeless[name]
@@ -166,7 +171,7 @@ class FailoverFeature(Feature):
         """Yield the VMs that are to be restarted elsewhere and cannot be."""
         for name, why in sorted((self._hindered | dict.fromkeys(self._crowded, NO_ROOM)).items()):
             entry = self._cluster.active.get(name)
-            if entry is not None and fails_over(entry):
+            if entry is not None and entry.phase is JobPhase.SHUT_OFF and fails_over(entry):
                 yield "failover-blocked", name, entry.wanted_s, f"{entry.adopted}: {why}"
         for name, why in sorted(self._uncovered.items()):
             yield "spare-capacity-short", name, None, why

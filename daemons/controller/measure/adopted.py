@@ -36,6 +36,12 @@ class AdoptedVms:
     def __init__(self, cluster: Cluster, unit_of_work: UnitOfWork, settings: ControllerSettings) -> None:
         self.cluster, self.unit_of_work, self.settings = cluster, unit_of_work, settings
         self.homeless: dict[str, JobEntry] = {}
+        self._news = False
+
+    def take_news(self) -> bool:
+        """Return whether one of `homeless` was looked at since this was asked last."""
+        news, self._news = self._news, False
+        return news
 
     def lost(self, entry: JobEntry, now_s: float) -> None:
         """Note that a VM no longer runs, and whether it is wanted to run still; one whose adoption had not completed is
@@ -97,7 +103,7 @@ class AdoptedVms:
         if now_s < entry.not_before_s:
             return entry.not_before_s
         if off is None:
-            self.homeless[entry.job.name] = entry
+            self.homeless[entry.job.name], self._news = entry, True
             return math.inf
         self.start(entry, *off, now_s)
         return math.inf
