@@ -11,7 +11,7 @@ from tests.support.paths import ROOT
 DOCS = ROOT / "docs"
 GENERATED = re.compile(r"<!-- (generated|Made by `make reference`)")  # what stands below is written by a command
 APART = ("generated reference", "appendix")  # kinds that the limit leaves out
-PROSE_MAX = 56_000
+PROSE_MAX = 55_000
 HOW_TO_MAX = 800
 
 _FENCE = re.compile(r"^ *(```+|~~~+).*?^ *\1", re.MULTILINE | re.DOTALL)
