@@ -169,7 +169,8 @@ def run(command: Command, scene: Scene, rng: random.Random) -> str:
     wire = Wire(nodes=1)
     scene.guard.allow(odd)
     ended = _ended(command, scene, words, env, wire)
-    shown = is_json and not any(word in ("-h", "--help") or word.startswith("--output=") for word in words)
+    # After a word "--" all others are arguments, also `--output`.
+    shown = is_json and not any(word in ("-h", "--help", "--") or word.startswith("--output=") for word in words)
     has_nan = any(word.strip("+-").lower().startswith(("nan", "inf")) for word in odd)
     stream = shown and command.path.split()[1] in STREAMS
     return judged(ended, shown and not stream, has_nan, wire.interrupted or is_long, stream)
