@@ -147,7 +147,7 @@ def host_without_power(cluster: Cluster) -> None:
 def released(cluster: Cluster) -> None:
     """It runs on, as it is on its disk."""
     cluster.mark(5, TARGET)
-    cluster.say(plan.RELEASE, swaps={"JOB": OWN})
+    cluster.say(plan.RELEASE, swaps={"NAME": OWN})
     cluster.until("the VM is the operator's", lambda: cluster.is_managed(OWN) is False)
     assert OWN in cluster.nodes[TARGET].shell("virsh list --name")
     for number in range(1, 6):

@@ -87,7 +87,9 @@ class Cluster:
 
     def say(self, span: Span, on: str = BROKER, swaps: Swaps | None = None, *, text: str = "") -> str:
         """Give a command of a page's text on a machine, with `text` as its input; what it printed."""
-        return self.nodes[on].shell(swapped(pages.span(span.page, span.begins), swaps or {}, on), text=text)
+        command, given = pages.span(span.page, span.begins), swaps or {}
+        assert all(old in command for old in given), f"{span.page}: {command!r} has not all of {[*given]}"
+        return self.nodes[on].shell(swapped(command, given, on), text=text)
 
     def ask(self, *words: str) -> dict[str, Any]:
         """What a command of Trimtab's says in JSON."""
