@@ -36,7 +36,7 @@ def test_as_much_of_the_output_is_kept_as_was_asked_for(printed_bytes_max: int) 
     assert len(ended.detail.encode()) <= OUTPUT_BYTES_MAX
 
 
-@pytest.mark.parametrize("given", [b"", b"secret\n", b"x" * 1_000_000])
+@pytest.mark.parametrize("given", [b"", b"secret\n", b"x" * 1_000_000], ids=["nothing", "little", "much"])
 def test_it_reads_what_it_is_given_and_then_the_end(given: bytes) -> None:
     ended = subprocesses.run((SH, "-c", "wc -c"), 20.0, reads=given)
 
