@@ -154,7 +154,7 @@ ALARMS: tuple[Code, ...] = (
         (
             "adopted-vm-off",
             "An adopted VM does not run; its definition and disks are unchanged.",
-            "Start it as before (`virsh start`), or release it.",
+            "Start it (`virsh start`, `trimtab vms start JOB`), or release it.",
             "trimtab vms release JOB",
         ),
         (

@@ -69,8 +69,8 @@ class Timeouts:
     unreachable_after_s: Duration = 15.0
     """Time without a report after which a node is unreachable."""
     fence_after_s: Duration = 60.0
-    """Time without a report after which a node is fenced, by `fencing.methods` or a power driver that can. Drained
-    nodes without VMs are not."""
+    """Time after which an unreachable node is fenced, by `fencing.methods` or a power driver that can. Drained nodes
+    without VMs are not."""
     max_skew_s: Period = 2.0
     """Largest accepted difference between the clocks of a node and the controller. Beyond it, no action is sent to the
     node."""
