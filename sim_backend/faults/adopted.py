@@ -15,14 +15,15 @@ from functools import partial
 from random import Random
 from typing import Any
 
-from shared.protocol.operator_messages import AdoptVm, PowerVm, ReleaseVm
+from shared.protocol.operator_messages import AdoptVm, PowerVm, ReleaseVm, SetJob
 from shared.values.actions import ActionKind
-from shared.values.jobs import JobPhase
+from shared.values.jobs import JobPhase, Rules
 from shared.values.nodes import Node
 from shared.values.vm_terms import OnShutdown, VmTerms
 from shared.values.vms import LIVE_STATES, VmState
 from sim_backend.fakes.host import Domain
 from sim_backend.fakes.hypervisor import FakeHypervisor
+from sim_backend.faults.invariants.guests import OVER
 from sim_backend.loop.closed_loop import ClosedLoop
 
 SHARE, TURN = 4, 2  # one seed in so many has such VMs
@@ -44,6 +45,7 @@ class OwnerFault(StrEnum):
     GUEST_SHUT_DOWN = "guest-shut-down"
     VM_POWERED = "vm-powered"
     VM_ADOPTED = "vm-adopted"
+    VM_SET = "vm-set"
     VM_RELEASED = "vm-released"
     POWER_CUT = "host-power-cut"
     STORAGE_LOST = "storage-lost"
@@ -55,8 +57,9 @@ class Pet:
     """One such VM. `shut_down`: when its guest shuts down, and for how long it is off; `released_s`: when its operator
     releases it (0: never). `terms`: those that it is adopted with. `off`: it is shut off when it is adopted. `powered`:
     when its operator starts it (true) or shuts it down (false). `shared`, `autostart`: see `Domain`;
-    `power_cut_s`: when the power of its host is cut; `fence_dead`: its power driver then never confirms that it is off;
-    `storage_lost`: when its host loses the shared storage, and for how long; `cut_off`: it lost its network before."""
+    `set_s`: when its operator changes its importance, and nothing else. `power_cut_s`: when the power of its host is
+    cut; `fence_dead`: its power driver then never confirms that it is off; `storage_lost`: when its host loses the
+    shared storage, and for how long; `cut_off`: it lost its network before."""
 
     vm: str
     node: str
@@ -69,6 +72,7 @@ class Pet:
     powered: tuple[tuple[float, bool], ...] = ()
     shared: bool = False
     autostart: bool = False
+    set_s: tuple[float, ...] = ()
     power_cut_s: tuple[float, ...] = ()
     fence_dead: bool = False
     storage_lost: tuple[tuple[float, float], ...] = ()
@@ -101,11 +105,17 @@ def draw_pets(seed: int, nodes: Iterable[Node]) -> tuple[Pet, ...]:
                 (disks.uniform(*OWNERS_S), disks.uniform(5.0, 60.0)) for _ in range(disks.randint(0, 2))
             ),
             cut_off=disks.random() < 0.5,
+            set_s=tuple(disks.uniform(*OWNERS_S) for _ in range(disks.randint(0, 2))),
             off=rng.random() < 0.2,
             powered=tuple((rng.uniform(*OWNERS_S), rng.random() < 0.5) for _ in range(rng.randint(0, 2))),
         )
 
     return tuple(pet(number) for number in range(rng.randint(1, COUNT_MAX)))
+
+
+def rules_of(pet: Pet) -> Rules:
+    """Return the rules that a VM is adopted with: it stays apart from others of a group that has no others."""
+    return Rules(anti_affinity=f"alone-{pet.vm}")
 
 
 def has_leases(seed: int) -> bool:
@@ -138,6 +148,8 @@ class AdoptedFaults:
             at(pet.adopted_s, PRIORITY, partial(self._adopt, pet))
             for at_s, off_s in pet.shut_down:
                 at(at_s, PRIORITY, partial(self._shut_down, pet, off_s))
+            for at_s in pet.set_s:
+                at(at_s, PRIORITY, partial(self._set, pet))
             for at_s in pet.power_cut_s:
                 at(at_s, PRIORITY, partial(self._cut_power, pet))
             for at_s, for_s in pet.storage_lost if loop.leases is not None else ():
@@ -170,9 +182,15 @@ class AdoptedFaults:
         self._asked[pet.vm] += 1
         self._done[OwnerFault.VM_ADOPTED.value] += 1
         number, node = self._asked[pet.vm], found[0].node.name
-        request = AdoptVm(f"adopt-{pet.vm}-{number}", node, pet.vm, pet.vm, terms=pet.terms)
+        request = AdoptVm(f"adopt-{pet.vm}-{number}", node, pet.vm, pet.vm, rules=rules_of(pet), terms=pet.terms)
         self.loop.operator.send(request)
         self.loop.engine.at(self.loop.engine.now_s + ASK_AGAIN_S, PRIORITY, partial(self._adopt, pet))
+
+    def _set(self, pet: Pet) -> None:
+        self._done[OwnerFault.VM_SET.value] += 1
+        self._asked[pet.vm] += 1
+        importance = 1.0 + self._asked[pet.vm]
+        self.loop.operator.send(SetJob(f"set-{pet.vm}-{self._asked[pet.vm]}", pet.vm, importance=importance))
 
     def _release(self, pet: Pet) -> None:
         self._done[OwnerFault.VM_RELEASED.value] += 1
@@ -242,6 +260,9 @@ class AdoptedFaults:
             newest = max((domain.generation for _, domain in defined), default=0)
             homes = [name for name, domain in defined if not (_is_left(domain) and domain.generation < newest)]
             images = [name for name, each in self.loop.cluster.hypervisors.items() if pet.vm in each.images]
+            record = self._record(pet)
+            if record is not None and record.phase not in OVER and record.job.rules != rules_of(pet):
+                self._report("rules-lost", f"{pet.vm}: {record.job.rules}")
             if images:
                 self._report("adopted-vm-saved", f"{pet.vm} on {images}: nobody has asked for it")
             if not homes and not images:

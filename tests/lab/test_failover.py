@@ -7,28 +7,25 @@ refuses the second start. CUTS=10 cuts the power ten times in each test.
 from __future__ import annotations
 
 import os
-import shutil
 import sys
 from collections.abc import Iterator
 from functools import partial
-from typing import Any
 
 import pytest
 
 from agents.lease.folder import MARK
 from tests.integration.harness import CLOCK
 from tests.integration.scene import LIMIT_S, SOON_S
-from tests.lab import guests
 from tests.lab.cluster import Cluster, HostDaemon, cluster
-from tests.lab.hosts import Host, HostSpec
-from tests.lab.test_faults import defined, elsewhere, happened, works_on
+from tests.lab.existing_vms import autostarts, clean, made_with_virsh, reported, shown
+from tests.lab.hosts import HostSpec
+from tests.lab.test_faults import elsewhere, happened, works_on
 from tests.lab.watchdogs import DEVICE, Watchdog
 
 pytestmark = [pytest.mark.full, pytest.mark.alone]
 
 CUTS = int(os.environ.get("CUTS", "2"))
 SPEC = HostSpec(cores=1, core_mhz=1_000.0, core_frac=0.5, memory_mib=400)
-MEMORY_MIB, ENDLESS = 64, 1_000_000
 FENCED_S, LEASED_S = 60.0, 120.0  # within it a VM must run elsewhere
 
 
@@ -39,43 +36,13 @@ def town() -> Iterator[Cluster]:
         yield whole
 
 
-def made_with_virsh(town: Cluster, vm: str, node: str) -> str:
-    """A VM that starts with its host, on the storage that all hosts share; its definition."""
-    host, volumes = town.lab.hosts[node], town.hosts.shared / "volumes"
-    disk = volumes / f"{vm}.img"
-    shutil.copy(volumes / "burner.img", disk)
-    own = {"vm": vm, "memory_mib": str(MEMORY_MIB), "vcpus": "1", "volume": str(disk), "argument.0": str(ENDLESS)}
-    values = {**town.lab.places.values(), **own, "lab.format": "raw"}
-    file = town.lab.folder / f"{vm}.xml"
-    file.write_text(guests.domain_xml(guests.TEMPLATES / "burner.xml", values))
-    host.virsh(f"define {file}; autostart {vm}; start {vm}")
-    return host.virsh("dumpxml", "--inactive", vm)
-
-
 def adopt(town: Cluster, vm: str, *terms: str) -> None:
     """Adopt it, turn failover on, and wait until that is set up."""
-    town.wait_for(lambda: vm in {row["vm"] for row in vms(town)}, LIMIT_S, f"{vm} to be reported")
+    reported(town, vm)
     town.do("vms", "adopt", vm)
     town.wait_for(lambda: town.job(vm)["released"], LIMIT_S, f"{vm} to be adopted")
     town.do("vms", "set", vm, "--failover", *terms)
     town.wait_for(lambda: shown(town, vm)["failover"]["ready"], LIMIT_S, f"failover of {vm}")
-
-
-def vms(town: Cluster) -> list[dict[str, Any]]:
-    return list(town.do("vms", "list", "--output", "json").data["vms"])
-
-
-def shown(town: Cluster, vm: str) -> dict[str, Any]:
-    return dict(town.do("vms", "show", vm, "--output", "json").data)
-
-
-def autostarts(host: Host, vm: str) -> bool:
-    return "enable" in next(line for line in host.virsh("dominfo", vm).splitlines() if line.startswith("Autostart"))
-
-
-def clean(town: Cluster, vm: str, node: str) -> bool:
-    """Whether a host knows nothing of a VM."""
-    return vm not in defined(town.lab.hosts[node])
 
 
 def cut(town: Cluster, vm: str, lives: int, limit_s: float) -> float:
@@ -112,7 +79,7 @@ def test_a_fenced_host_loses_its_vms_to_others(town: Cluster) -> None:
 
 def test_a_vm_without_failover_waits_for_its_host(town: Cluster) -> None:
     made_with_virsh(town, "db", "h1")
-    town.wait_for(lambda: "db" in {row["vm"] for row in vms(town)}, LIMIT_S, "db to be reported")
+    reported(town, "db")
     town.do("vms", "adopt", "db")
     town.wait_for(lambda: happened(town, "vm-adopted", "db"), LIMIT_S, "adoption")
     works_on(town, "db")

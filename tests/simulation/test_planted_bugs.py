@@ -17,7 +17,9 @@ from daemons.values.records.cluster import Deleted, JobRecord
 from daemons.values.settings import ControllerSettings
 from shared.ports.effects import Acknowledge, Effect, Input, LeadTaken, Publish, Received, Written
 from shared.protocol.messages import Reply, Report
+from shared.protocol.operator_messages import SetJob
 from shared.values.actions import Action, ActionKind, Outcome
+from shared.values.jobs import Rules
 from shared.values.lease import SeenLease
 from shared.values.nodes import NodeCondition
 from sim_backend.fakes.host import Operation
@@ -186,6 +188,16 @@ class StartingHypervisor(FakeHypervisor):
         super().host_returns(boot)
 
 
+class CarelessController(Controller):
+    """Forgets the rules of a job that an operator changes in something else."""
+
+    def _take(self, received: Received, now_s: float) -> list[Effect]:
+        message = received.message
+        if isinstance(message, SetJob) and message.rules is None:
+            received = replace(received, message=replace(message, rules=Rules()))
+        return super()._take(received, now_s)
+
+
 class CredulousController(Controller):
     """Takes every lease that was not renewed in time for expired."""
 
@@ -233,6 +245,7 @@ PLANTED: dict[str, tuple[Change, set[str]]] = {
     "driver resumes with what lies at the path": (with_hypervisor(SparingHypervisor), {"stale-disk"}),
     "driver starts with its host what runs elsewhere": (with_hypervisor(StartingHypervisor), {"vm-started-twice"}),
     "controller takes a late lease for an expired one": (with_controller(CredulousController), {"vm-started-twice"}),
+    "controller loses the rules of a VM that is set": (with_controller(CarelessController), {"rules-lost"}),
     "store takes any term": (with_store(TermlessStore), {"stale-write"}),
 }
 EARLY = {"agent loses its journal"}  # found in the first seeds
