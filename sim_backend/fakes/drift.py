@@ -94,5 +94,5 @@ class Drift:
         if not site.up or domain.vm in site.domains or domain.vm in site.operations:
             return False
         held_mhz = sum(one.cpu_mhz for one in site.domains.values())
-        fits = site.memory_used_mib() + domain.memory_mib <= site.node.usable_mib
+        fits = site.memory_used_mib() + domain.ordinary_mib <= site.node.usable_mib
         return fits and held_mhz + domain.cpu_mhz <= site.node.cpu_mhz

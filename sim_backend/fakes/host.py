@@ -16,6 +16,7 @@ from shared.values.failover import host_file
 from shared.values.migration_terms import MigrationFigures
 from shared.values.nodes import Node
 from shared.values.vms import LIVE_STATES, VmState, VmStatus
+from sim_backend.fakes.hardware import PLAIN, GuestHardware, lacking
 from sim_backend.fakes.migrations import Migrations, Planned
 from sim_backend.world.disks import BYTES_PER_S
 from sim_backend.world.world import World
@@ -32,7 +33,7 @@ class Domain:
     its definition, which stays when the VM ends. `disks`: the generation of its disk, see
     `shared.values.actions.Action`. `written`: the copy of the disk that belongs to its saved memory. `shared`: its disk
     lies on storage that all hosts have. `autostart`: its host starts it, or did before `failover`, since when Trimtab
-    alone does.
+    alone does. `hardware`: what it holds of its host's.
     """
 
     __slots__ = (
@@ -48,6 +49,7 @@ class Domain:
         "failover",
         "foreign",
         "generation",
+        "hardware",
         "managed",
         "memory_mib",
         "shared",
@@ -77,6 +79,7 @@ class Domain:
         self.managed = True
         self.foreign = self.shared = self.autostart = self.failover = False
         self.disks = self.written = 0
+        self.hardware = PLAIN
 
     def copy(self, state: VmState, busy: str = "") -> Domain:
         """Return the same VM in another state, with its counters at 0."""
@@ -93,7 +96,13 @@ class Domain:
         )
         made.foreign, made.disks, made.written = self.foreign, self.disks, self.written
         made.shared, made.autostart, made.failover = self.shared, self.autostart, self.failover
+        made.hardware = self.hardware
         return made
+
+    @property
+    def ordinary_mib(self) -> int:
+        """Its memory that is not in hugepages, in MiB."""
+        return self.memory_mib - self.hardware.pages_mib
 
     @property
     def definition(self) -> str:
@@ -138,11 +147,13 @@ class Operation:
 
 
 class Fabric(Protocol):
-    """What the hosts share: the world, each other, and the locks on the VMs' disks (vm -> node)."""
+    """What the hosts share: the world, each other, the locks on the VMs' disks (vm -> node), and what their definitions
+    say of hardware (vm -> hardware)."""
 
     world: World
     sites: dict[str, Site]
     locks: dict[str, str]
+    hardware: dict[str, GuestHardware]
     disks: Disks
     reachable: Callable[[str, str], bool]
     migrations: Migrations
@@ -157,6 +168,10 @@ class Fabric(Protocol):
 
     def note_double(self, vm: str, node: str, now_s: float) -> None:
         """Record that a lock prevented a VM from starting a second time, on `node`."""
+        ...
+
+    def note_unfit(self, vm: str, node: str, why: str) -> None:
+        """Record that a VM was refused on `node` for want of hardware."""
         ...
 
 
@@ -223,11 +238,19 @@ class Site:
         self.told_s = -math.inf
 
     def memory_used_mib(self) -> int:
-        """Memory held by domains, reservations of those on their way here included, and by what is frozen."""
-        held_mib = sum(domain.memory_mib for domain in self.domains.values() if domain.state in HOLDS_MEMORY)
+        """Ordinary memory held by domains, reservations of those on their way here included, and by what is frozen."""
+        held_mib = sum(domain.ordinary_mib for domain in self.domains.values() if domain.state in HOLDS_MEMORY)
         if self.node.freezes:
             held_mib += sum(image.memory_mib for vm, image in self.images.items() if vm not in self.domains)
         return held_mib
+
+    def lacking(self, domain: Domain) -> str:
+        """Return what hardware the host lacks for a domain to come alive here ("": none)."""
+        if domain.hardware == PLAIN:
+            return ""
+        anew = domain.vm not in self.domains and domain.vm not in self.images
+        others = (each for vm, each in self.domains.items() if vm != domain.vm and each.state in HOLDS_MEMORY)
+        return lacking(self.node, domain.hardware, (each.hardware for each in others), anew)
 
     def status(self, vm: str, now_s: float) -> VmStatus | None:
         """Return the VM's status on this host, None if it is not here. A domain takes precedence over the older image
@@ -257,6 +280,7 @@ class Site:
             disk_time_s=held_s,
             adopted=domain.foreign and domain.managed,
             disks=domain.disks,
+            migration_needs=domain.hardware.needs,
             **_of_failover(domain),
         )
         if memory is None:

@@ -17,6 +17,7 @@ from shared.values.nodes import Node
 from shared.values.operation_costs import COSTS, OperationCosts
 from shared.values.vms import LIVE_STATES, VmState, VmStatus
 from sim_backend.fakes import operations
+from sim_backend.fakes.hardware import PLAIN, GuestHardware
 from sim_backend.fakes.host import Disks, Domain, Operation, Site
 from sim_backend.fakes.migrations import Migrations, Planned
 from sim_backend.world.world import World
@@ -150,9 +151,10 @@ class FakeHypervisor(Site):
         cpu_mhz: float = 100.0,
         shared: bool = False,
         autostart: bool = False,
+        hardware: GuestHardware = PLAIN,
     ) -> None:
-        """Start an unmanaged VM here. It is idle unless the world knows a task of its name. `shared`, `autostart`: see
-        Domain. Raises ContractViolation when a VM of that name is here or alive elsewhere."""
+        """Start an unmanaged VM here. It is idle unless the world knows a task of its name. `shared`, `autostart`,
+        `hardware`: see Domain. Raises ContractViolation when a VM of that name is here or alive elsewhere."""
         self.cluster.catch_up(now_s)
         if vm in self.domains:
             raise ContractViolation(f"{vm} is on {self.node.name} already")
@@ -160,6 +162,9 @@ class FakeHypervisor(Site):
             vm, 0, 1, memory_mib=memory_mib, vcpus=vcpus, cpu_mhz=cpu_mhz, cap_mhz=None, state=VmState.RUNNING
         )
         domain.foreign, domain.shared, domain.autostart = True, shared, autostart
+        domain.hardware = self.cluster.hardware[vm] = hardware
+        if hardware.pages_mib:
+            self.cluster.pages_taken_s[self.node.name] = now_s
         if shared:
             self.cluster.disks.shared.add(vm)
         self.cluster.disks.make(vm, self.node.name)
@@ -184,8 +189,12 @@ class FakeHypervisor(Site):
         domain = self.domains.get(vm)
         if not self.up or domain is None or not domain.foreign or domain.state not in DEFINED_ONLY or domain.busy:
             return False
-        if vm in self.cluster.locks or self.memory_used_mib() + domain.memory_mib > self.node.usable_mib:
+        if vm in self.cluster.locks or self.memory_used_mib() + domain.ordinary_mib > self.node.usable_mib:
             return False
+        if self.lacking(domain):
+            return False
+        if domain.hardware.pages_mib:
+            self.cluster.pages_taken_s[self.node.name] = now_s
         self.come_alive(domain, VmState.RUNNING, now_s)
         self.cluster.locks[vm] = self.node.name
         if domain.managed:
@@ -329,7 +338,9 @@ class FakeCluster:
     `duration_factor(action)` (>= 0) makes operations take longer or shorter than `costs`. `reachable(a, b)` says
     whether two hosts reach each other; replace it to part them. `make`: what hosts are made of. `doubles` lists
     (at_s, vm, node) each time a disk lock has kept a VM from coming to life a second time: an action that should never
-    have been asked for. `disks`: the truth of the disks. `migrations`: guests that are known to change memory.
+    have been asked for. `hardware`: see Fabric. `unfit` lists (at_s, vm, node, why) each time a host lacked it.
+    `pages_taken_s`: when an owner last took hugepages of a host. `disks`: the truth of the disks. `migrations`: guests
+    that are known to change memory.
     """
 
     def __init__(
@@ -345,7 +356,10 @@ class FakeCluster:
         self.hypervisors: dict[str, FakeHypervisor] = {}
         self.sites: dict[str, Site] = {}
         self.locks: dict[str, str] = {}
+        self.hardware: dict[str, GuestHardware] = {}
         self.doubles: list[tuple[float, str, str]] = []
+        self.unfit: list[tuple[float, str, str, str]] = []
+        self.pages_taken_s: dict[str, float] = {}
         self.disks = Disks()
         self.migrations = Migrations()
         self.now_s = 0.0  # the latest time that anyone has named
@@ -442,6 +456,10 @@ class FakeCluster:
     def note_double(self, vm: str, node: str, now_s: float) -> None:
         """Record that a lock prevented a VM from starting a second time, on `node`."""
         self.doubles.append((now_s, vm, node))
+
+    def note_unfit(self, vm: str, node: str, why: str) -> None:
+        """Record that a VM was refused on `node` for want of hardware."""
+        self.unfit.append((self.now_s, vm, node, why))
 
     def _home(self, vm: str) -> str:
         home = self.world.where(vm)

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from shared.values.actions import ActionKind, GuestChange, Outcome
 from shared.values.nodes import Ability
 from shared.values.vms import HOLDING_STATES, LIVE_STATES, VmSpec, VmState, VmStatus
+from sim_backend.fakes.hardware import PLAIN
 from sim_backend.fakes.host import Domain, Operation, Site
 
 Answer = tuple[Outcome, str]
@@ -120,6 +121,7 @@ def _check_start(op: Operation, now_s: float) -> Answer | None:
     if spec.definition:
         op.domain.foreign = op.domain.shared = op.domain.failover = True
         op.domain.autostart, op.domain.disks = spec.autostart, action.disks
+        op.domain.hardware = site.fabric.hardware.get(spec.vm, PLAIN)
     return _fits(site, op.domain) or _lock(op, now_s)
 
 
@@ -303,9 +305,13 @@ def _present(site: Site, vm: str, generation: int) -> Answer | None:
 def _fits(site: Site, domain: Domain, held_mib: int = 0) -> Answer | None:
     """Return the refusal if the domain does not fit on the host, else None. `held_mib`: memory that it already
     holds."""
-    free_mib = site.node.memory_mib - site.memory_used_mib() + held_mib
-    if domain.memory_mib > free_mib:
-        return Outcome.NO_ROOM, f"{domain.memory_mib} MiB wanted, {free_mib} MiB free"
+    free_mib = site.node.memory_mib - site.node.hugepages_mib - site.memory_used_mib() + held_mib
+    if domain.ordinary_mib > free_mib:
+        return Outcome.NO_ROOM, f"{domain.ordinary_mib} MiB wanted, {free_mib} MiB free"
+    lacks = site.lacking(domain)
+    if lacks:
+        site.fabric.note_unfit(domain.vm, site.node.name, lacks)
+        return Outcome.UNFIT, lacks
     return _allotment(site, domain.cpu_mhz, domain.vcpus)
 
 

@@ -7,9 +7,10 @@ none is saved or stopped without being asked for, and in the end each runs or is
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import partial
 from random import Random
@@ -18,9 +19,11 @@ from typing import Any
 from shared.protocol.operator_messages import AdoptVm, PowerVm, ReleaseVm, SetJob
 from shared.values.actions import ActionKind
 from shared.values.jobs import JobPhase, Rules
-from shared.values.nodes import Node
+from shared.values.migration import feature, page_need
+from shared.values.nodes import HugepagePool, Node, NumaCell
 from shared.values.vm_terms import OnShutdown, VmTerms
 from shared.values.vms import LIVE_STATES, VmState
+from sim_backend.fakes.hardware import PAGE_KIB, PLAIN, GuestHardware
 from sim_backend.fakes.host import Domain
 from sim_backend.fakes.hypervisor import FakeHypervisor
 from sim_backend.faults.invariants.guests import OVER
@@ -34,6 +37,9 @@ OWNERS_S = (300.0, 4000.0)
 STARTED_AFTER_S = (30.0, 600.0)
 STORAGE_LOST_S = (5.0, 60.0)
 CUT_OFF_BEFORE_S = 40.0
+CELLS, POOL_MIB = (0, 1), (128, 256, 384)
+CPU_FLAGS, FOLDERS = ("avx512f", "sse4.2"), ("/volumes/a", "/volumes/b")
+REPORTED_AFTER_S = 60.0  # by then the controller knows what an owner has done
 RELEASED_S = (3000.0, 5000.0)
 ASK_AGAIN_S = 120.0
 PRIORITY = 1
@@ -57,7 +63,7 @@ class Pet:
     """One such VM. `shut_down`: when its guest shuts down, and for how long it is off; `released_s`: when its operator
     releases it (0: never). `terms`: those that it is adopted with. `off`: it is shut off when it is adopted. `powered`:
     when its operator starts it (true) or shuts it down (false). `shared`, `autostart`: see `Domain`;
-    `set_s`: when its operator changes its importance, and nothing else. `power_cut_s`: when the power of its host is
+    `hardware`: what it holds of its host's. `set_s`: when its operator changes its importance, and nothing else. `power_cut_s`: when the power of its host is
     cut; `fence_dead`: its power driver then never confirms that it is off; `storage_lost`: when its host loses the
     shared storage, and for how long; `cut_off`: it lost its network before."""
 
@@ -72,6 +78,7 @@ class Pet:
     powered: tuple[tuple[float, bool], ...] = ()
     shared: bool = False
     autostart: bool = False
+    hardware: GuestHardware = PLAIN
     set_s: tuple[float, ...] = ()
     power_cut_s: tuple[float, ...] = ()
     fence_dead: bool = False
@@ -83,22 +90,26 @@ def draw_pets(seed: int, nodes: Iterable[Node]) -> tuple[Pet, ...]:
     """Draw the VMs of a seed; none for most seeds."""
     if seed % SHARE != TURN:
         return ()
-    rng, disks = Random(f"pets of {seed}"), Random(f"disks of {seed}")
-    names = [node.name for node in nodes]
+    rng, disks, parts = Random(f"pets of {seed}"), Random(f"disks of {seed}"), Random(f"hardware of {seed}")
+    hosts = {node.name: node for node in nodes}
+    names = [*hosts]
+    left_mib = {(node.name, pool.cell): pool.total_mib for node in hosts.values() for pool in node.hugepages}
 
     def pet(number: int) -> Pet:
         shared, failover = disks.random() < 0.7, disks.random() < 0.8
         ends = sorted(rng.uniform(*OWNERS_S) for _ in range(rng.randint(0, 2)))
+        node, memory_mib = rng.choice(names), rng.choice(MEMORY_MIB)
         return Pet(
             vm=f"pet-{number}",
-            node=rng.choice(names),
-            memory_mib=rng.choice(MEMORY_MIB),
+            node=node,
+            memory_mib=memory_mib,
             adopted_s=rng.uniform(*ADOPTED_S),
             shut_down=tuple((at_s, rng.uniform(*STARTED_AFTER_S)) for at_s in ends),
             released_s=rng.uniform(*RELEASED_S) if rng.random() < 0.5 else 0.0,
             terms=VmTerms(on_shutdown=rng.choice(tuple(OnShutdown)), failover=failover),
             shared=shared,
             autostart=failover and disks.random() < 0.5,
+            hardware=_draw_hardware(parts, hosts[node], memory_mib, number, shared, left_mib),
             power_cut_s=tuple(disks.uniform(*OWNERS_S) for _ in range(disks.randint(0, 2) if failover else 0)),
             fence_dead=disks.random() < 0.5,
             storage_lost=tuple(
@@ -111,6 +122,45 @@ def draw_pets(seed: int, nodes: Iterable[Node]) -> tuple[Pet, ...]:
         )
 
     return tuple(pet(number) for number in range(rng.randint(1, COUNT_MAX)))
+
+
+def with_hardware(seed: int, nodes: tuple[Node, ...]) -> tuple[Node, ...]:
+    """Return the nodes of a seed with hugepages in two NUMA cells, and with what not all of them have. Their ordinary
+    memory is as before."""
+    if seed % SHARE != TURN:
+        return nodes
+    parts = Random(f"hosts of {seed}")
+
+    def furnished(node: Node) -> Node:
+        pools = tuple(HugepagePool(PAGE_KIB, parts.choice(POOL_MIB), cell) for cell in CELLS)
+        memory_mib = node.memory_mib + sum(pool.total_mib for pool in pools)
+        has = [feature("numa", "0-1"), "cpu-flag=", "shared=", *(page_need(PAGE_KIB, one.total_mib) for one in pools)]
+        has += [feature("cpu-flag", f"kvm:{flag}") for flag in CPU_FLAGS if parts.random() < 0.6]
+        has += [feature("shared", folder) for folder in FOLDERS if parts.random() < 0.7]
+        cells = tuple(NumaCell(cell, f"{cell}", memory_mib // len(CELLS)) for cell in CELLS)
+        return replace(node, memory_mib=memory_mib, hugepages=pools, numa_cells=cells, migration_has=tuple(has))
+
+    return tuple(map(furnished, nodes))
+
+
+def _draw_hardware(
+    parts: Random, node: Node, memory_mib: int, number: int, shared: bool, left_mib: dict[tuple[str, int], int]
+) -> GuestHardware:
+    """Draw what a VM holds of the hardware of the host that it runs on at first. `left_mib`: of its hugepages."""
+    paged, cell = parts.random() < 0.6, parts.choice((-1, *CELLS))
+    pools = [(node.name, each) for each in CELLS if cell in (-1, each)]
+    paged = paged and all(left_mib.get(pool, 0) >= memory_mib for pool in pools)
+    for pool in pools if paged else ():
+        left_mib[pool] -= memory_mib
+    flags = [flag for flag in CPU_FLAGS if feature("cpu-flag", f"kvm:{flag}") in node.migration_has]
+    folders = [folder for folder in FOLDERS if feature("shared", folder) in node.migration_has]
+    return GuestHardware(
+        device=f"0000:0{number + 1}:00.0" if parts.random() < 0.15 else "",
+        cpu_flag=parts.choice(flags) if flags and parts.random() < 0.4 else "",
+        folder=parts.choice(folders) if shared and folders and parts.random() < 0.5 else "",
+        pages_mib=memory_mib if paged else 0,
+        cell=cell if paged else -1,
+    )
 
 
 def rules_of(pet: Pet) -> Rules:
@@ -139,6 +189,7 @@ class AdoptedFaults:
         self._asked: Counter[str] = Counter()
         self._stop_asked: set[str] = set()
         self._unasked: set[str] = set()
+        self._unfit = 0
         self._lived: dict[str, tuple[str, int]] = {}
         self._alive: set[str] = set()  # those that were live when it was last looked
         self._lost: set[str] = set()  # those that lived on a host when that died, and have not since
@@ -162,7 +213,7 @@ class AdoptedFaults:
     def _made(self, pet: Pet) -> None:
         self._touch()
         host, now_s = self.loop.cluster.hypervisor(pet.node), self.loop.engine.now_s
-        host.add_stranger(pet.vm, pet.memory_mib, now_s, shared=pet.shared, autostart=pet.autostart)
+        host.add_stranger(pet.vm, pet.memory_mib, now_s, shared=pet.shared, autostart=pet.autostart, hardware=pet.hardware)
         if pet.off:
             host.owner_stops(pet.vm, now_s)
 
@@ -253,6 +304,7 @@ class AdoptedFaults:
     def check(self) -> None:
         """Check the invariants after an event."""
         now_s = self.loop.engine.now_s
+        self._check_hardware()
         for pet in self.pets if now_s > 1.0 else ():
             self._count_restart(pet)
             domains = [(name, each.domains.get(pet.vm)) for name, each in self.loop.cluster.hypervisors.items()]
@@ -272,6 +324,15 @@ class AdoptedFaults:
             if pet.vm not in self._stop_asked | self._unasked and self._is_being_stopped(pet):
                 self._unasked.add(pet.vm)
                 self._report("adopted-vm-stopped", f"{pet.vm}: nobody has asked for it")
+
+    def _check_hardware(self) -> None:
+        """Check that nothing is sent to a host that lacks its hardware. Owners may have taken hugepages first."""
+        cluster = self.loop.cluster
+        for at_s, vm, node, why in cluster.unfit[self._unfit :]:
+            taken_s = cluster.pages_taken_s.get(node, -math.inf)
+            if "hugepages" not in why or at_s - taken_s > REPORTED_AFTER_S:
+                self._report("hardware-lacking", f"{vm} on {node}: {why}")
+        self._unfit = len(cluster.unfit)
 
     def _count_restart(self, pet: Pet) -> None:
         found = self._where(pet)

@@ -18,7 +18,7 @@ from shared.values.jobs import workload_of
 from shared.values.vms import LIVE_STATES
 from sim_backend.fakes.hypervisor import Failure, FakeHypervisor
 from sim_backend.fakes.leases import LeaseTimes
-from sim_backend.faults.adopted import AdoptedFaults, draw_pets, has_leases
+from sim_backend.faults.adopted import AdoptedFaults, draw_pets, has_leases, with_hardware
 from sim_backend.faults.apps import FaultApp
 from sim_backend.faults.drift import DriftFaults, draw_drift
 from sim_backend.faults.environment_runs import EnvironmentFaults, with_environments
@@ -157,7 +157,9 @@ class FaultRun:
 
     def __init__(self, script: FaultScript, settings: LoopSettings) -> None:
         self.script = script
-        self.loop = ClosedLoop(script.nodes, settings)
+        plain = script.environments is None and script.power is None
+        nodes = with_hardware(script.seed, script.nodes) if plain else script.nodes
+        self.loop = ClosedLoop(nodes, settings)
         self.checker = Checker(self.loop)
         self.done: Counter[str] = Counter()
         self._rng = Random(script.seed + 1)
@@ -174,8 +176,7 @@ class FaultRun:
         touches = draw_drift(script.seed) if script.environments is None else ()
         self.drift = DriftFaults(self.loop, self.checker.guests, self.checker.drift, self.done, touches)
         self.balancer = BalancerFaults(self.loop, self.done, script.seed)
-        plain = script.environments is None and script.power is None
-        pets = draw_pets(script.seed, script.nodes) if plain else ()
+        pets = draw_pets(script.seed, nodes) if plain else ()
         self.adopted = AdoptedFaults(self.loop, pets, self.checker.report, self.done, self.checker.guests.touch)
         self.checker.guests.also = self.adopted.check
         self._write_down()

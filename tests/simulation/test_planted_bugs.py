@@ -21,8 +21,9 @@ from shared.protocol.operator_messages import SetJob
 from shared.values.actions import Action, ActionKind, Outcome
 from shared.values.jobs import Rules
 from shared.values.lease import SeenLease
-from shared.values.nodes import NodeCondition
-from sim_backend.fakes.host import Operation
+from shared.values.nodes import Node, NodeCondition
+from shared.values.vms import VmStatus
+from sim_backend.fakes.host import Domain, Operation
 from sim_backend.fakes.hypervisor import FakeHypervisor
 from sim_backend.fakes.store import MemoryStore
 from sim_backend.faults.run import run_seed
@@ -188,13 +189,27 @@ class StartingHypervisor(FakeHypervisor):
         super().host_returns(boot)
 
 
+class GreedyHypervisor(FakeHypervisor):
+    """Counts the memory that is reserved for hugepages as free."""
+
+    def inventory(self) -> Node:
+        return replace(super().inventory(), hugepages=())
+
+
+class BlindHypervisor(FakeHypervisor):
+    """Does not see what of its host a VM needs."""
+
+    def status_of(self, domain: Domain, now_s: float) -> VmStatus:
+        return structs.replace(super().status_of(domain, now_s), migration_needs=())
+
+
 class CarelessController(Controller):
     """Forgets the rules of a job that an operator changes in something else."""
 
     def _take(self, received: Received, now_s: float) -> list[Effect]:
         message = received.message
         if isinstance(message, SetJob) and message.rules is None:
-            received = replace(received, message=replace(message, rules=Rules()))
+            received = structs.replace(received, message=replace(message, rules=Rules()))
         return super()._take(received, now_s)
 
 
@@ -244,6 +259,8 @@ PLANTED: dict[str, tuple[Change, set[str]]] = {
     "driver removes a definition that it did not make": (with_hypervisor(TidyHypervisor), {"definition-removed"}),
     "driver resumes with what lies at the path": (with_hypervisor(SparingHypervisor), {"stale-disk"}),
     "driver starts with its host what runs elsewhere": (with_hypervisor(StartingHypervisor), {"vm-started-twice"}),
+    "driver counts hugepages as free memory": (with_hypervisor(GreedyHypervisor), {"memory-over"}),
+    "driver does not see what a VM needs": (with_hypervisor(BlindHypervisor), {"hardware-lacking"}),
     "controller takes a late lease for an expired one": (with_controller(CredulousController), {"vm-started-twice"}),
     "controller loses the rules of a VM that is set": (with_controller(CarelessController), {"rules-lost"}),
     "store takes any term": (with_store(TermlessStore), {"stale-write"}),
@@ -256,6 +273,10 @@ KNOWN = {
     "controller forgets its ledger": 8,
     "driver starts with its host what runs elsewhere": 10,
     "controller takes a late lease for an expired one": 26,
+    "driver removes a definition that it did not make": 14,
+    "driver counts hugepages as free memory": 6,
+    "driver does not see what a VM needs": 10,
+    "controller loses the rules of a VM that is set": 6,
 }
 
 

@@ -201,7 +201,7 @@ class GuestChecks:
         used_mib = hypervisor.memory_used_mib()
         # Owners start their VMs when they like, perhaps while an order is on its way: that may take the host's reserve.
         owned = any(domain.foreign for domain in hypervisor.domains.values())
-        most_mib = node.memory_mib if owned else node.usable_mib
+        most_mib = node.memory_mib - node.hugepages_mib if owned else node.usable_mib
         if used_mib > most_mib:
             self._report("memory-over", f"{name}: {used_mib} of {most_mib} MiB")
         allotted_mhz = 0.0
