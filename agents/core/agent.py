@@ -153,7 +153,7 @@ class Agent:
         if isinstance(event, Observed):
             return self._observed(event, now_s)
         if isinstance(event, Unobserved):
-            said = NoReading(self.node, event.detail[:TEXT_LENGTH_MAX])
+            said = NoReading(self.node, event.detail[:TEXT_LENGTH_MAX], self.boot_id, now_s)
             return [Publish(topology.REPORTS, topology.report_key(self.node), said)]
         if isinstance(event, GuestChanged):
             return self._guest_changed(event, now_s)

@@ -161,7 +161,7 @@ class Result:
 @dataclass(frozen=True, slots=True)
 class NoReading:
     """Takes the place of a report while the node's hypervisor cannot be read: its agent is there, `detail` is what the
-    hypervisor says."""
+    hypervisor says. `boot_id` ("": an older agent), `clock_s`: as in Report."""
 
     KIND: ClassVar[str] = "no-reading"
     VERSION: ClassVar[int] = 1
@@ -169,6 +169,8 @@ class NoReading:
 
     node: str
     detail: str
+    boot_id: Word = ""
+    clock_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -175,7 +175,7 @@ class Controller:
         if isinstance(message, Report):
             effects = self._report(message, now_s, received.arrived_s)
         elif isinstance(message, NoReading):
-            self.cluster.nodes[node].trouble = (now_s, message.detail)
+            self.measure.no_reading(self.cluster.nodes[node], message, now_s)
         else:
             if isinstance(message, Result):
                 self._result(message, now_s)

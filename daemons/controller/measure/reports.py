@@ -21,7 +21,7 @@ from daemons.controller.state.nodes import NodeEntry
 from daemons.controller.state.unit_of_work import UnitOfWork
 from daemons.values.rate_limit import PerMinute
 from daemons.values.settings import ControllerSettings
-from shared.protocol.messages import GuestEvent, Report, Result
+from shared.protocol.messages import GuestEvent, NoReading, Report, Result
 from shared.values.actions import COMING, ActionKind, GuestChange, Outcome
 from shared.values.jobs import JobPhase
 from shared.values.migration import ordinary_mib
@@ -97,6 +97,17 @@ class Measure:
         if report.health or report.watch != node.watch:
             self._features.watched(node, report, now_s)
 
+    def no_reading(self, node: NodeEntry, message: NoReading, now_s: float) -> None:
+        """Note that an agent is there whose hypervisor cannot be read. If its host has rebooted, the VMs of the boot
+        before have stopped. A late message of an earlier boot is no proof: this leader has seen that boot, or the
+        host's clock was behind then."""
+        node.trouble = (now_s, message.detail, message.boot_id)
+        if not message.boot_id or message.boot_id in (node.boot_id, *node.boots) or not node.boot_id or node.asleep:
+            return
+        later = node.last is not None and message.clock_s > node.last.clock_s
+        if later and node.condition is NodeCondition.UNKNOWN and self.unit_of_work.acting:
+            self.proven_off(node, now_s, "it has rebooted, and its hypervisor does not answer")
+
     def _is_old(self, node: NodeEntry, report: Report) -> bool:
         """Return whether a report from a node that is believed asleep dates from before it fell asleep."""
         return node.service in _AWAY and report.clock_s <= node.since_s - self.settings.max_skew_s
@@ -104,6 +115,8 @@ class Measure:
     def _new_boot(self, node: NodeEntry, report: Report, now_s: float) -> None:
         if node.boot_id and not node.asleep:
             self.unit_of_work.emit(now_s, "node-rebooted", node.name)
+        if node.boot_id:
+            node.boots.append(node.boot_id)
         node.boot_id, node.off_boot_id = report.boot_id, ""
         node.condition, node.echoed = NodeCondition.UNKNOWN, False
         node.report_seq = 0

@@ -16,8 +16,11 @@ def needs_no_fence(cluster: Cluster, node: NodeEntry) -> bool:
 
 def heard_s(node: NodeEntry) -> float:
     """Return when the node's agent was last heard: a report, also one that does not know this leader yet, or the word
-    that its hypervisor does not answer. Before the first of them, when this leader took over."""
-    return node.seen_s if node.trouble is None else max(node.seen_s, node.trouble[0])
+    that its hypervisor does not answer. Before the first of them, when this leader took over. What is said after a
+    reboot says nothing of the VMs that ran before it."""
+    if node.trouble is None or node.trouble[2] not in ("", node.boot_id):
+        return node.seen_s
+    return max(node.seen_s, node.trouble[0])
 
 
 def _is_awaited(cluster: Cluster, node: NodeEntry) -> bool:

@@ -13,6 +13,7 @@ from shared.values.nodes import Handover, Node, NodeCondition, NodeService
 from shared.values.vms import VmState, VmStatus
 
 SKEW_READINGS = 8
+BOOTS_KEPT = 8  # earlier boots of a node, whose late messages are known by them
 EVENTS_ABOVE_MAX = 4096  # guest events of a node that are kept above a gap
 
 
@@ -54,7 +55,8 @@ class NodeEntry:
     cpu_readings: int = 0
     last: Report | None = None
     before: Report | None = None
-    trouble: tuple[float, str] | None = None
+    trouble: tuple[float, str, str] | None = None  # when, what its hypervisor says, boot id
+    boots: deque[str] = field(default_factory=lambda: deque(maxlen=BOOTS_KEPT))
     back_s: float | None = None
     echoed: bool = False
     skews_s: deque[float] = field(default_factory=lambda: deque(maxlen=SKEW_READINGS))

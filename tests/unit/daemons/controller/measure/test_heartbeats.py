@@ -31,12 +31,20 @@ def fenced(harness: ControllerHarness) -> list[str]:
     return [power.node for power in harness.powers if power.operation is PowerOperation.FENCE]
 
 
-def unread(harness: ControllerHarness, node: str, seconds: float, others: tuple[str, ...] = ()) -> None:
-    """Time passes in which a node's agent reports that its hypervisor does not answer."""
+def unread(
+    harness: ControllerHarness,
+    node: str,
+    seconds: float,
+    others: tuple[str, ...] = (),
+    boot_id: str = "",
+    behind_s: float = 0.0,
+) -> None:
+    """Time passes in which a node's agent reports that its hypervisor does not answer. `behind_s`: its clock."""
     end_s = harness.now_s + seconds
     while harness.now_s < end_s:
         harness.wait(5.0, others)
-        harness.feed(Received(None, topology.agent_user(node), NoReading(node, "libvirtd does not answer")))
+        said = NoReading(node, "libvirtd does not answer", boot_id, harness.now_s - behind_s)
+        harness.feed(Received(None, topology.agent_user(node), said))
 
 
 def alarm(harness: ControllerHarness, node: str) -> str:
@@ -84,6 +92,57 @@ def test_once_its_agent_falls_silent_it_is_fenced_after_the_whole_wait() -> None
     harness.feed(PowerDone("n1", PowerOperation.FENCE, True, "bmc: off"))
     assert [event.detail for event in harness.happenings("node-off")] == ["bmc: off"]
     assert [(order.kind, order.node) for order in harness.take_orders()] == [(ActionKind.START, "n2")]
+
+
+def test_a_node_that_has_rebooted_is_off_although_its_hypervisor_does_not_answer() -> None:
+    """The VMs of the boot before have stopped: they start elsewhere, without a fence. When its hypervisor answers, it
+    is up again."""
+    harness = lead()
+    submit(harness)
+
+    unread(harness, "n1", 30.0, ("n2",), "boot-2")
+
+    assert [event.detail for event in harness.happenings("node-off")] == [
+        "it has rebooted, and its hypervisor does not answer"
+    ]
+    assert [(order.kind, order.node) for order in harness.take_orders()] == [(ActionKind.START, "n2")]
+    assert fenced(harness) == NONE
+    harness.boots["n1"] = "boot-2"
+    harness.vms["n1"].clear()
+    harness.report("n1")
+    assert harness.controller.cluster.nodes["n1"].condition is NodeCondition.UP
+
+
+@pytest.mark.parametrize(
+    ("boot_id", "behind_s"),
+    [
+        pytest.param("boot-1", 0.0, id="the same boot"),
+        pytest.param("", 0.0, id="an agent that does not say which"),
+        pytest.param("boot-2", 3_600.0, id="said before the last report, by its clock"),
+        pytest.param("boot-0", 0.0, id="late word of an earlier boot"),
+    ],
+)
+def test_what_does_not_prove_a_reboot(boot_id: str, behind_s: float) -> None:
+    harness = ControllerHarness(fence_after_s=None).lead()
+    harness.boots["n1"] = "boot-0"
+    harness.report("n1")
+    harness.boots["n1"] = "boot-1"
+    harness.report("n1")
+    submit(harness)
+
+    unread(harness, "n1", 600.0, ("n2",), boot_id, behind_s)
+
+    assert harness.happenings("node-off") == []
+    assert harness.controller.cluster.nodes["n1"].condition is NodeCondition.UNKNOWN
+
+
+def test_the_word_of_another_boot_does_not_keep_a_node_from_being_fenced() -> None:
+    harness = lead()
+    submit(harness)
+
+    unread(harness, "n1", LATE_S + 10.0, ("n2",), "boot-2", behind_s=3_600.0)
+
+    assert fenced(harness) == ["n1"]
 
 
 def test_a_hypervisor_that_answers_again_is_no_trouble_any_more() -> None:
