@@ -16,7 +16,7 @@ from daemons.controller.state import transitions
 from daemons.controller.state.cluster import Cluster
 from daemons.controller.state.failover import hindrance
 from daemons.controller.state.jobs import JobEntry
-from daemons.controller.state.migration_fit import able_to_start
+from daemons.controller.state.migration_fit import able_to_start, lacking_on
 from daemons.controller.state.nodes import NodeEntry
 from daemons.controller.state.queries import last_node
 from daemons.controller.state.tenancy import admits
@@ -66,23 +66,35 @@ class FailoverFeature(Feature):
         self._hindered = {name: why for name, entry in homeless.items() if (why := hindrance(self._cluster, entry))}
         ready = {name: entry for name, entry in homeless.items() if name not in self._hindered}
         if self._unit_of_work.acting and (ready.keys() - self._crowded or now_s >= self._look_s):
+            self._crowded = set()
             self._place([*ready.values()], now_s)
         self._crowded &= homeless.keys() - self._hindered.keys()
         if not self._crowded:
             self._look_s = math.inf
 
     def _place(self, entries: Sequence[JobEntry], now_s: float) -> None:
+        """Find nodes for all; where one has taken the hugepages of another, look for that one again."""
+        for entry in entries:
+            (instance,) = entry.instances
+            if not instance.needs and instance.failover is not None:  # not seen by this leader
+                self._cluster.note_needs(instance, instance.failover.needs)
         seen = self._deciding.builder.build(now_s, at_cycle=False, waiting=entries, spare=False)
         rows = {name: row for row, name in enumerate(seen.workloads.names)}
         able = self._able(seen.nodes.names, now_s)
         vms = [FailoverVm(rows[each.job.name], each.instances[0].memory_mib, able(each)) for each in entries]
         found = places(seen, vms)
+        again = []
         for at, (row, node) in enumerate(found.items()):
-            entry = self._cluster.jobs[seen.workloads.names[row]]
-            self._fail_over(entry, seen.nodes.names[node], now_s)
+            entry, name = self._cluster.jobs[seen.workloads.names[row]], seen.nodes.names[node]
+            if lacking_on(self._cluster, entry.instances[0], name):
+                again.append(entry)
+                continue
+            self._fail_over(entry, name, now_s)
             entry.wanted_rank = at - len(found)  # before all that decisions want
-        self._crowded = {each.job.name for each in entries if rows[each.job.name] not in found}
+        self._crowded |= {each.job.name for each in entries if rows[each.job.name] not in found}
         self._look_s = now_s + self._settings.reconcile_s
+        if again and len(again) < len(found):
+            self._place(again, now_s)
 
     def _able(self, names: Sequence[str], now_s: float) -> Callable[[JobEntry], Bools]:
         """Return what says which nodes have what a start of a VM needs beside memory, bool[names]."""

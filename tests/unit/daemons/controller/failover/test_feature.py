@@ -11,7 +11,7 @@ from shared.protocol.operator_messages import AdoptVm, ConfirmOff, Query, Releas
 from shared.values.actions import Action, ActionKind, GuestChange, Outcome
 from shared.values.jobs import JobPhase
 from shared.values.lease import SeenLease
-from shared.values.nodes import NodeCondition, PowerOperation
+from shared.values.nodes import HugepagePool, Node, NodeCondition, PowerOperation
 from shared.values.vm_terms import VmTerms
 from shared.values.vms import VmState, VmStatus
 from tests.support.controller_harness import ControllerHarness
@@ -19,6 +19,7 @@ from tests.support.controller_harness import ControllerHarness
 FENCE_S = 30.0
 DEFINITION = ("<domain><name>db</name>", "</domain>")
 NODES, OTHERS = ("n1", "n2"), ("n2",)
+PAGED = ("hugepages-2048=100",)
 NO_NODE = "db: no node has the memory free, and what it needs, and keeps its rules"
 
 
@@ -143,6 +144,31 @@ def test_a_target_that_refuses_is_avoided_for_a_while() -> None:
     rig.harness.wait(60.0, ("n2", "n3"))
     (again,) = rig.obey()
     assert {start.node, again.node} == {"n2", "n3"}
+
+
+def test_two_vms_do_not_go_where_hugepages_are_left_for_one() -> None:
+    """Each of the other nodes has pages for one of them; when there is one node alone, the second waits."""
+    names = ("n1", "n2", "n3")
+    rig = Rig(nodes=names, migration_needs=PAGED)
+    second = VmStatus("db2", VmState.RUNNING, managed=False, memory_mib=100, autostart=True, migration_needs=PAGED)
+    rig.harness.vms["n1"]["db2"] = second
+    for name in names:
+        pool = (HugepagePool(2_048, 100, 0),)
+        has = ("hugepages=", "hugepages-2048=100")
+        rig.harness.nodes[name] = Node(name, 4, 1000.0, memory_mib=4000, hugepages=pool, migration_has=has)
+        rig.harness.report(name)
+    assert rig.harness.ask(AdoptVm("b", "n1", "db2", "db2", terms=VmTerms(failover=True))).done
+    rig.obey()
+
+    rig.lose(others=("n2", "n3"))
+    assert sorted(action.node for action in rig.obey()) == ["n2", "n3"]
+
+    for name in ("n2", "n3"):
+        (vm,) = rig.harness.vms[name]
+        rig.harness.change(name, vm, migration_needs=PAGED)
+    rig.lose("n3", others=("n2",))
+    assert rig.obey() == []
+    assert rig.alarms()["failover-blocked"].endswith(NO_NODE.partition(": ")[2])
 
 
 def test_failover_that_is_turned_off_is_undone_on_the_host() -> None:
