@@ -1,6 +1,6 @@
 """What migrations took against what was forecast, so that the next forecast is better.
 
-For each VM, and each class of VMs, the logarithm of measured over forecast duration is averaged with exponential
+For each VM, and each class of migrations, the logarithm of measured over forecast duration is averaged with exponential
 weights, the newest counting most. One that is far off what is usual counts as the edge of it only (Huber, Robust
 Estimation of a Location Parameter, 1964): a migration that met a broken link must not spoil the next forecasts. A VM's
 own average counts against that of its class like its number of measurements against `PRIOR`, and so does the class
@@ -10,8 +10,6 @@ against no correction at all.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass, field
 
 from msgspec import Struct
 
@@ -20,7 +18,6 @@ NEWEST = 0.3  # the weight of a new measurement, once there are enough
 SPREAD_PRIOR = 0.2  # of the logarithm
 USUAL = 2.0  # spreads
 PRIOR = 1.0  # measurements
-ENTRIES_MAX = 20_000  # of VMs and classes; those that have not migrated for longest are forgotten
 FEWEST_S = 0.05  # shorter durations say nothing of a ratio
 
 
@@ -45,39 +42,17 @@ class LearnedRatio(Struct, frozen=True, array_like=True, forbid_unknown_fields=T
 NOTHING = LearnedRatio()
 
 
-@dataclass(frozen=True, slots=True)
-class MigrationHistory:
-    """What was learned: ratios by VM and by class of VMs."""
-
-    vms: Mapping[str, LearnedRatio] = field(default_factory=dict)
-    classes: Mapping[str, LearnedRatio] = field(default_factory=dict)
-
-    def factor(self, vm: str, vm_class: str = "") -> float:
-        """Return what to multiply a forecast duration of a VM with, from 1 / `FACTOR_MAX` to `FACTOR_MAX`; 1 while
-        nothing is known."""
-        of_class, own = self.classes.get(vm_class, NOTHING), self.vms.get(vm, NOTHING)
-        base = of_class.log_ratio * of_class.count / (of_class.count + PRIOR)
-        mixed = (own.log_ratio * own.count + base * PRIOR) / (own.count + PRIOR)
-        return math.exp(min(math.log(FACTOR_MAX), max(-math.log(FACTOR_MAX), mixed)))
-
-    def spread(self, vm: str, vm_class: str = "") -> float:
-        """Return the usual deviation of the logarithm of a VM's corrected forecasts."""
-        own, of_class = self.vms.get(vm, NOTHING), self.classes.get(vm_class, NOTHING)
-        return own.spread if own.count >= of_class.count or own.count > 3 else of_class.spread
-
-    def with_measured(self, vm: str, vm_class: str, forecast_s: float, measured_s: float) -> MigrationHistory:
-        """Return the history with one more migration. `forecast_s` is the uncorrected forecast. Figures that say
-        nothing (not finite, or below `FEWEST_S`) change nothing."""
-        if not (FEWEST_S <= forecast_s < math.inf and FEWEST_S <= measured_s < math.inf):
-            return self
-        log_ratio = min(math.log(FACTOR_MAX), max(-math.log(FACTOR_MAX), math.log(measured_s / forecast_s)))
-        classes = _with(self.classes, vm_class, log_ratio) if vm_class else self.classes
-        return MigrationHistory(_with(self.vms, vm, log_ratio), classes)
+def factor(own: LearnedRatio, of_class: LearnedRatio = NOTHING) -> float:
+    """Return what to multiply a forecast duration of a VM with, from 1 / `FACTOR_MAX` to `FACTOR_MAX`; 1 while nothing
+    is known of it and its class."""
+    base = of_class.log_ratio * of_class.count / (of_class.count + PRIOR)
+    mixed = (own.log_ratio * own.count + base * PRIOR) / (own.count + PRIOR)
+    return math.exp(min(math.log(FACTOR_MAX), max(-math.log(FACTOR_MAX), mixed)))
 
 
-def _with(known: Mapping[str, LearnedRatio], name: str, log_ratio: float) -> dict[str, LearnedRatio]:
-    made = {each: ratio for each, ratio in known.items() if each != name}
-    made[name] = known.get(name, NOTHING).with_measured(log_ratio)
-    while len(made) > ENTRIES_MAX:
-        del made[next(iter(made))]
-    return made
+def log_ratio(forecast_s: float, measured_s: float) -> float | None:
+    """Return the logarithm of measured over forecast, within `FACTOR_MAX`. `forecast_s` is the uncorrected forecast.
+    None for figures that say nothing: not finite, or below `FEWEST_S`."""
+    if not (FEWEST_S <= forecast_s < math.inf and FEWEST_S <= measured_s < math.inf):
+        return None
+    return min(math.log(FACTOR_MAX), max(-math.log(FACTOR_MAX), math.log(measured_s / forecast_s)))

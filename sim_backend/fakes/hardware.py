@@ -50,7 +50,9 @@ def lacking(node: Node, guest: GuestHardware, there: Iterable[GuestHardware], an
             return f"no {kind} {value}"
     if guest.cell >= 0 and all(cell.cell != guest.cell for cell in node.numa_cells):
         return f"no NUMA cell {guest.cell}"
-    return "" if guest.pages_mib <= _free_mib(node, guest.cell, there) else f"no hugepages: {guest.pages_mib} MiB wanted"
+    return (
+        "" if guest.pages_mib <= _free_mib(node, guest.cell, there) else f"no hugepages: {guest.pages_mib} MiB wanted"
+    )
 
 
 def _free_mib(node: Node, cell: int, there: Iterable[GuestHardware]) -> int:

@@ -62,8 +62,8 @@ class OwnerFault(StrEnum):
 class Pet:
     """One such VM. `shut_down`: when its guest shuts down, and for how long it is off; `released_s`: when its operator
     releases it (0: never). `terms`: those that it is adopted with. `off`: it is shut off when it is adopted. `powered`:
-    when its operator starts it (true) or shuts it down (false). `shared`, `autostart`: see `Domain`;
-    `hardware`: what it holds of its host's. `set_s`: when its operator changes its importance, and nothing else. `power_cut_s`: when the power of its host is
+    when its operator starts it (true) or shuts it down (false). `shared`, `autostart`, `hardware`: see `Domain`.
+    `set_s`: when its operator changes its importance, and nothing else. `power_cut_s`: when the power of its host is
     cut; `fence_dead`: its power driver then never confirms that it is off; `storage_lost`: when its host loses the
     shared storage, and for how long; `cut_off`: it lost its network before."""
 
@@ -213,7 +213,9 @@ class AdoptedFaults:
     def _made(self, pet: Pet) -> None:
         self._touch()
         host, now_s = self.loop.cluster.hypervisor(pet.node), self.loop.engine.now_s
-        host.add_stranger(pet.vm, pet.memory_mib, now_s, shared=pet.shared, autostart=pet.autostart, hardware=pet.hardware)
+        host.add_stranger(
+            pet.vm, pet.memory_mib, now_s, shared=pet.shared, autostart=pet.autostart, hardware=pet.hardware
+        )
         if pet.off:
             host.owner_stops(pet.vm, now_s)
 

@@ -3,22 +3,25 @@ migrations took.
 
 A forecast needs the guest's dirty rate, from its node's reports, and the rate of the nodes' links: configured, or the
 best that was measured of the two nodes. Without a rate nothing is refused: auto-converge costs nothing where it is not
-needed, and the agent aborts what does not converge. What is learned is kept in memory; a new leader learns again.
+needed, and the agent aborts what does not converge. What is learned is kept with the VM and with its nodes.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from typing import Any
 
 from daemons.controller.state.cluster import Cluster
 from daemons.controller.state.jobs import Instance
+from daemons.controller.state.unit_of_work import UnitOfWork
 from daemons.controller.state.vm_terms import terms_of
 from daemons.models.migration_backoff import is_calmer, retry_after_s
 from daemons.models.migration_bandwidth import NodeLink, Transfer, shares
 from daemons.models.migration_choice import MigrationChoice, MigrationLimits, choose
-from daemons.models.migration_history import MigrationHistory
+from daemons.models.migration_history import NOTHING, factor, log_ratio
 from daemons.models.migration_time import Link, MigrationDemand
+from daemons.values.records.cluster import VmMigrations
 from daemons.values.settings import ControllerSettings
 from shared.protocol.messages import Result
 from shared.values.actions import ActionKind, Outcome
@@ -30,36 +33,24 @@ SAFETY = 1.25
 LEAST_MIB = 64.0  # a migration that moved less says nothing of the link
 
 
-@dataclass(slots=True)
-class _Stuck:
-    """Migrations of a VM that did not converge: how many in a row, the guest's dirty rate then, and until when none is
-    tried again."""
-
-    failures: int = 0
-    dirty_mib_per_s: float = math.nan
-    until_s: float = -math.inf
-
-
 class Migrations:
     """Chooses methods, and learns from what came of them."""
 
-    def __init__(self, cluster: Cluster, settings: ControllerSettings) -> None:
-        self.cluster, self.settings, self._keys = cluster, settings, settings.migration
-        self.history = MigrationHistory()
-        self._rates: dict[str, float] = {}  # best measured, by node
+    def __init__(self, cluster: Cluster, unit_of_work: UnitOfWork, settings: ControllerSettings) -> None:
+        self.cluster, self.unit_of_work = cluster, unit_of_work
+        self.settings, self._keys = settings, settings.migration
         self._forecasts: dict[str, tuple[str, float]] = {}  # by action: the target, and the forecast in s (nan: none)
-        self._stuck: dict[str, _Stuck] = {}
 
     # --- before it begins -------------------------------------------------------------------------------------------
 
     def refusal(self, instance: Instance, node: str, to_node: str, now_s: float) -> str:
         """Return why a migration that a decision wants would not end, in words ("": it would, or nothing is known)."""
         status = self._status(instance, node)
-        stuck = self._stuck.get(instance.vm)
-        if stuck is not None and now_s < stuck.until_s:
-            if status is None or not is_calmer(status.dirty_mib_per_s, stuck.dirty_mib_per_s):
-                return f"did not converge {stuck.failures} times; it is tried again in {stuck.until_s - now_s:.0f} s"
-            stuck.until_s = now_s
+        known = instance.migration_facts
+        if now_s < known.until_s:
+            if status is None or not is_calmer(status.dirty_mib_per_s, known.dirty_mib_per_s):
+                return f"did not converge {known.failures} times; it is tried again in {known.until_s - now_s:.0f} s"
+            instance.migration_facts = replace(known, until_s=now_s)
         choice = self._choice(instance, node, to_node)
         if choice is None or choice.forecast is not None or choice.guessed or status is None:
             return ""
@@ -74,7 +65,7 @@ class Migrations:
         choice = self._choice(instance, node, to_node)
         forecast_s = math.nan
         if choice is not None and choice.forecast is not None and not choice.guessed:
-            forecast_s = choice.forecast.duration_s / self.history.factor(instance.vm, to_node)
+            forecast_s = choice.forecast.duration_s / self._factor(instance, to_node)
         self._forecasts[action] = to_node, forecast_s
         if len(self._forecasts) > SENT_MAX:
             del self._forecasts[next(iter(self._forecasts))]
@@ -95,8 +86,12 @@ class Migrations:
             disk_mib=float(status.disk_mib),
         )
         link = Link(min(rate, self._share(node, to_node)), streams=self._streams(instance))
-        factor = self.history.factor(instance.vm, to_node)
-        return choose(demand, link, self._limits(), self._may_post_copy(instance), factor)
+        corrected = self._factor(instance, to_node)
+        return choose(demand, link, self._limits(), self._may_post_copy(instance), corrected)
+
+    def _factor(self, instance: Instance, to_node: str) -> float:
+        there = self.cluster.nodes.get(to_node)
+        return factor(instance.migration_facts.ratio, NOTHING if there is None else there.migration_facts.ratio)
 
     def _limits(self) -> MigrationLimits:
         return MigrationLimits(self.settings.operation_timeout_s, safety=SAFETY)
@@ -111,7 +106,11 @@ class Migrations:
         """Return the rate of the link between two nodes in MiB/s (0: not known)."""
         if self._keys.link_mib_per_s > 0.0:
             return self._keys.link_mib_per_s
-        return min(self._rates.get(node, 0.0), self._rates.get(to_node, 0.0))
+        return min(self._measured(node), self._measured(to_node))
+
+    def _measured(self, name: str) -> float:
+        node = self.cluster.nodes.get(name)
+        return 0.0 if node is None else node.migration_facts.mib_per_s
 
     def _share(self, node: str, to_node: str) -> float:
         """Return what one more migration gets beside those in progress, in MiB/s. O(migrations in progress)."""
@@ -119,7 +118,7 @@ class Migrations:
         moves = [Transfer(flight.node, flight.to_node) for flight in flights if flight.kind is ActionKind.MIGRATE]
         moves.append(Transfer(node, to_node))
         names = {name for one in moves for name in (one.source, one.target)}
-        rates = {name: self._keys.link_mib_per_s or self._rates.get(name, math.inf) for name in names}
+        rates = {name: self._keys.link_mib_per_s or self._measured(name) or math.inf for name in names}
         return float(shares(moves, {name: NodeLink(rate, rate) for name, rate in rates.items()})[-1])
 
     def _status(self, instance: Instance, node: str) -> VmStatus | None:
@@ -134,15 +133,18 @@ class Migrations:
         figures = result.migrated
         if figures is None:
             return ""
+        self.unit_of_work.change(instance.job)
         if result.outcome is Outcome.OK:
-            self._stuck.pop(instance.vm, None)
+            instance.migration_facts = VmMigrations(instance.migration_facts.ratio)
             return self._learn(instance, result.node, figures, *(forecast or ("", math.nan)))
         if result.outcome is Outcome.NOT_CONVERGING:
-            self._stuck = {vm: each for vm, each in self._stuck.items() if vm in self.cluster.instances}
-            stuck = self._stuck.setdefault(instance.vm, _Stuck())
-            stuck.failures += 1
-            stuck.dirty_mib_per_s = figures.dirty_mib_per_s
-            stuck.until_s = now_s + retry_after_s(stuck.failures)
+            failures = instance.migration_facts.failures + 1
+            instance.migration_facts = replace(
+                instance.migration_facts,
+                failures=failures,
+                dirty_mib_per_s=figures.dirty_mib_per_s,
+                until_s=now_s + retry_after_s(failures),
+            )
         return ""
 
     def _learn(self, instance: Instance, node: str, figures: MigrationFigures, to_node: str, forecast_s: float) -> str:
@@ -150,15 +152,25 @@ class Migrations:
         words = f"{figures.method.value}, took {figures.duration_s:.1f} s"
         if figures.transferred_mib >= LEAST_MIB and figures.duration_s > 0.0:
             rate = figures.transferred_mib / figures.duration_s
-            for name in {node, to_node} - {""}:
-                self._rates[name] = max(rate, self._rates.get(name, 0.0))
+            for there in {node, to_node} & self.cluster.nodes.keys():
+                if rate > self._measured(there):
+                    self._note(there, mib_per_s=rate)
         if math.isnan(forecast_s):
             return f"{words}, {paused}"
-        expected_s = forecast_s * self.history.factor(instance.vm, to_node)
-        self.history = self.history.with_measured(instance.vm, to_node, forecast_s, figures.duration_s)
+        expected_s = forecast_s * self._factor(instance, to_node)
+        measured = log_ratio(forecast_s, figures.duration_s)
+        if measured is not None:
+            known = instance.migration_facts
+            instance.migration_facts = replace(known, ratio=known.ratio.with_measured(measured))
+            if to_node in self.cluster.nodes:
+                self._note(to_node, ratio=self.cluster.nodes[to_node].migration_facts.ratio.with_measured(measured))
         return f"{words} (forecast {expected_s:.1f} s), {paused}"
 
+    def _note(self, name: str, **fields: Any) -> None:
+        node = self.cluster.nodes[name]
+        node.migration_facts = replace(node.migration_facts, **fields)
+        self.unit_of_work.change_node(node)
+
     def until_s(self, instance: Instance) -> float:
-        """Return until when no migration of a VM is tried (-inf: none has failed to converge)."""
-        stuck = self._stuck.get(instance.vm)
-        return -math.inf if stuck is None else stuck.until_s
+        """Return until when no migration of a VM is tried (0: none has failed to converge)."""
+        return instance.migration_facts.until_s

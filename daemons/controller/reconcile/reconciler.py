@@ -53,7 +53,7 @@ class Reconciler:
         self.drift = Drift(cluster, unit_of_work, settings)
         self.adopted = AdoptedVms(cluster, unit_of_work, settings)
         self._issued = 0
-        self.migrations = Migrations(cluster, settings)
+        self.migrations = Migrations(cluster, unit_of_work, settings)
         self._ceilings = ceilings_of(settings.limits)
 
     def run(self, now_s: float) -> None:

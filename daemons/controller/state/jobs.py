@@ -6,7 +6,15 @@ import math
 from dataclasses import dataclass, field
 
 from daemons.controller.state.kept import kept_in, record_of
-from daemons.values.records.cluster import DECLARED, FailoverFacts, InstanceRecord, JobRecord, ReconciliationPause
+from daemons.values.records.cluster import (
+    DECLARED,
+    NO_MIGRATIONS,
+    FailoverFacts,
+    InstanceRecord,
+    JobRecord,
+    ReconciliationPause,
+    VmMigrations,
+)
 from shared.values.actions import ActionKind, GuestChange
 from shared.values.jobs import Allotment, Job, JobPhase
 from shared.values.migration import NO_PAGES, PageUse
@@ -55,10 +63,10 @@ class Instance:
     the detail of its last move that was not ordered; `by_other`: it was started externally. `failed`: the last failure
     that this controller knows of. `shunned`: nodes to which a migration has failed, each with the time until which
     decisions avoid it. `exit`: how an adopted VM stopped last (None: with its host, or not known);
-    `host_restarted`: its host has restarted since it was seen live.
-    `failover`: see InstanceRecord. `insisted`: an operator asked for its migration. `needs`: what it needs of a node
-    that it is migrated to, as reported last; `pages`: the hugepages that it holds. `memory_mib`: its ordinary memory
-    and its overhead, without what is in hugepages.
+    `host_restarted`: its host has restarted since it was seen live. `failover`, `migration_facts`: see InstanceRecord.
+    `insisted`: an operator asked for its migration. `needs`: what it needs of a node that it is migrated to, as
+    reported last; `pages`: the hugepages that it holds. `memory_mib`: its ordinary memory and its overhead, without
+    what is in hugepages.
     """
 
     vm: str
@@ -99,6 +107,7 @@ class Instance:
     host_restarted: bool = False
     insisted: bool = False
     failover: FailoverFacts | None = None
+    migration_facts: VmMigrations = NO_MIGRATIONS
 
     def take_over(self, record: InstanceRecord) -> None:
         """Take over what a store knew, but for the nodes that it may run on, which the ledger claims."""

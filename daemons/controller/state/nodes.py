@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from daemons.controller.state.jobs import Instance
 from daemons.controller.state.kept import kept_in, record_of
-from daemons.values.records.cluster import NodeRecord
+from daemons.values.records.cluster import NO_RATES, NodeMigrations, NodeRecord
 from shared.protocol.messages import Report, UnderWay
 from shared.values.nodes import Handover, Node, NodeCondition, NodeService
 from shared.values.vms import VmState, VmStatus
@@ -38,7 +38,7 @@ class NodeEntry:
 
     `environment`: the environment whose workloads may run on it ("": those of no environment); `given`: the environment
     to which it is assigned; `handover`: the state of its reassignment; `setup_request`: the last provisioning step sent
-    to its agent.
+    to its agent. `migration_facts`: see NodeRecord.
     """
 
     name: str
@@ -94,6 +94,7 @@ class NodeEntry:
     given: str = ""
     handover: Handover = Handover.SETTLED
     setup_request: str = ""
+    migration_facts: NodeMigrations = NO_RATES
 
     @property
     def asleep(self) -> bool:

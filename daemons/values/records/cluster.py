@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from msgspec import Struct
 
 from daemons.models.loading_history import LoadingHistory, PaceSample
+from daemons.models.migration_history import NOTHING, LearnedRatio
 from daemons.models.operation_times import Measured
 from daemons.models.work_left import RatioHistory
 from daemons.values.records.assurance import AssuranceRecord
@@ -38,6 +39,29 @@ class FailoverFacts:
 
 
 @dataclass(frozen=True, slots=True)
+class VmMigrations:
+    """What the migrations of a VM have taught. `ratio`: of measured to forecast duration. `failures`: how many in a row
+    did not converge; `dirty_mib_per_s`: the guest's dirty rate then; `until_s`: until when none is tried again."""
+
+    ratio: LearnedRatio = NOTHING
+    failures: int = 0
+    dirty_mib_per_s: float = 0.0
+    until_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class NodeMigrations:
+    """What migrations have taught of a node. `ratio`: of measured to forecast duration of those to it; `mib_per_s`: the
+    best rate of those to it and from it (0: not known)."""
+
+    ratio: LearnedRatio = NOTHING
+    mib_per_s: float = 0.0
+
+
+NO_MIGRATIONS, NO_RATES = VmMigrations(), NodeMigrations()
+
+
+@dataclass(frozen=True, slots=True)
 class InstanceRecord:
     """One instance: where its VM is or may be, what was issued, and the work counted so far.
 
@@ -45,7 +69,8 @@ class InstanceRecord:
     `left`: somebody else took it away, and it has not been seen since; what is known of that ("": it is not so).
     `address`: of an instance of a web application, where it was last reached, in the life `address_generation`.
     `disks`: the newest generation of its local disks that was seen (0: it has none), see
-    `shared.values.actions.Action`. `failover`: of an adopted VM (None: nothing was reported).
+    `shared.values.actions.Action`. `failover`: of an adopted VM (None: nothing was reported). `migration_facts`: see
+    VmMigrations.
     """
 
     may_run_on: tuple[str, ...]
@@ -62,6 +87,7 @@ class InstanceRecord:
     address_generation: int = -1
     disks: int = 0
     failover: FailoverFacts | None = None
+    migration_facts: VmMigrations = NO_MIGRATIONS
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +165,7 @@ class NodeRecord:
     """A node that takes part. `events_seen`: every guest event up to that number is in the store.
     `off_boot_id`: the boot that was proven off, whose late messages mean nothing ("" while it is not off). `wanted`,
     `held`, `since_s`, `detail`, `sleeping`, `linked`, `woken_s`, `environment`, `given`, `handover`, `setup_request`:
-    see NodeEntry."""
+    see NodeEntry. `migration_facts`: see NodeMigrations."""
 
     name: str
     service: NodeService
@@ -158,6 +184,7 @@ class NodeRecord:
     given: str = ""
     handover: Handover = Handover.SETTLED
     setup_request: str = ""
+    migration_facts: NodeMigrations = NO_RATES
 
     @property
     def key(self) -> tuple[str, str]:

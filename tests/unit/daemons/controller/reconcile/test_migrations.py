@@ -77,6 +77,29 @@ def test_forecasts_follow_what_was_measured() -> None:
     assert abs(found[-1] - 30.0) < abs(found[0] - 30.0) / 2.0
 
 
+def test_a_new_leader_forecasts_with_what_its_predecessor_has_learned() -> None:
+    harness = harness_of(0.0, **CALM)
+    for number, (start, end) in enumerate([("n1", "n2"), ("n2", "n1")] * 3):
+        action = moved(harness, number, end)
+        figures = MigrationFigures(MigrationMethod.PRE_COPY, duration_s=30.0, transferred_mib=1_000.0)
+        harness.result(action, migrated=figures)
+        for node in (start, end):
+            harness.report(node)
+        harness.wait(60.0, reporting=["n1", "n2"])
+    before = harness.controller.cluster
+    known, rates = (
+        before.instances["pet"].migration_facts,
+        {name: one.migration_facts for name, one in before.nodes.items()},
+    )
+    assert known.ratio.count == 5  # the first had no rate to be forecast with
+    assert rates["n1"].mib_per_s == pytest.approx(1_000.0 / 30.0)
+
+    after = ControllerHarness(store=harness.store).lead().controller.cluster
+
+    assert after.instances["pet"].migration_facts == known
+    assert {name: one.migration_facts for name, one in after.nodes.items()} == rates
+
+
 def test_what_would_not_converge_is_not_begun_by_a_decision() -> None:
     harness = harness_of(**BUSY)
     harness.ask(DrainNode("d", "n1", True))
