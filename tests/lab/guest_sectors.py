@@ -18,19 +18,21 @@ from pathlib import Path
 from tests.integration import debian
 from tests.lab.guest_disk import DISK_BYTES
 
-SOURCE = Path(__file__).with_name("guest_sector.s")
+SOURCE, WRITER = (Path(__file__).with_name(f"guest_{name}.s") for name in ("sector", "writer"))
 PROGRAMS = ("as", "ld")
 PACKAGES = ("binutils",)
 EMULATOR = "qemu-system-x86_64"
 EMULATOR_PACKAGES = ("qemu-system-x86",)
-SECTOR_BYTES = 512
+SECTOR_BYTES, MIB = 512, 1 << 20
 ORIGIN = 0x7C00  # where the firmware loads a boot sector
 PARAMETERS_AT = 476
-PARAMETERS = "<6IB"
+PARAMETERS, WRITER_PARAMETERS = "<6IB", "<4I"
 IMAGE_BYTES = 64 * 1024  # a multiple of what disks without cache read at a time
 STEP_TURNS = 2_000_000  # after as many, some milliseconds, the guest looks at its power button
 MEMORY_MIB = 2  # what such a guest needs
 UNIT_TURNS = 100_000_000
+TICKS_PER_S = 18.2  # of a PC's timer
+PAGE_BYTES, BEATS = 4 << 10, 5
 RUN_LIMIT_S = 120.0
 
 
@@ -79,6 +81,19 @@ def reader(
     guest_disk, it uses no CPU. `turns_per_read` turns a loading vector into `read_turns`."""
     sectors = DISK_BYTES // SECTOR_BYTES
     return image(folder / name, Work(units, unit_reads, max(1, read_turns), reads=1, sectors=sectors, seed=seed))
+
+
+def writer(folder: Path, *, working_set_mib: int, dirty_mib_per_s: float, seed: int = 1, name: str) -> Path:
+    """An image whose guest writes to random pages of a working set, from 16 MiB of its memory on, and prints a line
+    every `BEATS` ticks of its timer. `dirty_mib_per_s`: what it writes to; pages that it writes to twice within a
+    second count once in what a hypervisor measures."""
+    pages = working_set_mib * MIB // PAGE_BYTES
+    writes = round(dirty_mib_per_s * MIB / PAGE_BYTES / TICKS_PER_S)
+    sector = bytearray(program(WRITER))
+    struct.pack_into(WRITER_PARAMETERS, sector, PARAMETERS_AT, pages, writes, BEATS, seed)
+    path = folder / name
+    path.write_bytes(sector.ljust(IMAGE_BYTES, b"\0"))
+    return path
 
 
 def turns_per_read(cpu: float, io: float, turns_per_s: float, service_s: float) -> int:

@@ -40,6 +40,13 @@ class DirtyRates:
         self._measured_s: dict[str, float] = {}
         self._short_mib: dict[str, float] = {}
         self._known: dict[str, DirtyRate] = {}
+        self._tried: set[str] = set()
+        self._is_behind = False
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether a VM that runs has not been measured yet: `step` is to be called soon."""
+        return self._able and self._is_behind
 
     @property
     def known(self) -> Mapping[str, DirtyRate]:
@@ -51,6 +58,7 @@ class DirtyRates:
         is in progress on. A libvirt or QEMU that cannot measure is not asked again; what fails otherwise is, in its
         turn."""
         there = {seen.facts.uuid: seen for seen in running if seen.managed and seen.state is VmState.RUNNING}
+        self._is_behind = bool(there.keys() - self._tried)
         if not self._able or not there:
             return
         asked = self._asked
@@ -63,6 +71,7 @@ class DirtyRates:
             if asked.seconds == SHORT_S and self._short_mib.get(asked.uuid, 0.0) > 0.0 and asked.uuid in there:
                 self._begin(conn, there[asked.uuid], LONG_S, now_s)
                 return
+            self._tried.add(asked.uuid)
         longest_ago = min(there, key=lambda uuid: (self._measured_s.get(uuid, float("-inf")), uuid))
         self._begin(conn, there[longest_ago], SHORT_S, now_s)
 
@@ -72,6 +81,7 @@ class DirtyRates:
         for table in (self._measured_s, self._short_mib, self._known):
             for uuid in [uuid for uuid in table if uuid not in kept]:
                 del table[uuid]
+        self._tried &= kept
 
     def _begin(self, conn: Connection, seen: ObservedDomain, seconds: int, now_s: float) -> None:
         vm, uuid = seen.facts.name, seen.facts.uuid
@@ -87,8 +97,9 @@ class DirtyRates:
         except Declined as error:
             self._able = error.number not in _UNABLE
             return
-        except TrimtabError:
-            return  # it has ended, or is measured by somebody else
+        except TrimtabError:  # it has ended, or is measured by somebody else
+            self._tried.add(uuid)
+            return
         self._asked = _Asked(vm, uuid, seconds, now_s)
 
     def _take_in(self, conn: Connection, asked: _Asked) -> bool:

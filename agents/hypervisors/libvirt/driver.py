@@ -52,6 +52,7 @@ ABORTS_MAX = 4
 CLOSE_S = 5.0
 LOOK_S = 30.0  # a change is heard of at once; this finds what was not
 MISSING_LOOK_S = 0.5
+DIRTY_RATE_SOON_S = 2.0  # between looks while a VM has not been measured
 JOBS_S = 20.0  # between two looks for what no event tells: backups, block jobs, autostart
 ASK_AGAIN_S = 600.0  # pools and networks may have come and gone
 AGAIN_S = 0.5
@@ -483,7 +484,9 @@ class LibvirtHypervisor:
                 if self._clock.monotonic_s() >= self._jobs_at_s:
                     self._look_for_jobs()
                 if self._site.dirty_rate_every_s > 0.0 and self._clock.monotonic_s() >= self._dirty_at_s:
-                    self._dirty_at_s = self._clock.monotonic_s() + self._site.dirty_rate_every_s
+                    every_s = self._site.dirty_rate_every_s
+                    wait_s = min(every_s, DIRTY_RATE_SOON_S) if self._dirty_rates.is_behind else every_s
+                    self._dirty_at_s = self._clock.monotonic_s() + wait_s
                     self._measure_dirty_rate()
             except TransientError as error:
                 self._log.debug("the node cannot be read", error=str(error))

@@ -63,6 +63,18 @@ def nodes() -> Iterator[Any]:
         node.cluster.close()
 
 
+def test_it_is_behind_until_each_vm_is_measured(nodes: Any) -> None:
+    node = nodes(a=GuestMemory(300.0, 60.0, 120.0), b=GuestMemory(300.0, 0.0))
+    behind = []
+    for _ in range(6):
+        node.step()
+        behind.append(node.rates.is_behind)
+    assert behind == [True, True, True, True, False, False]
+    node.raw.defineXML(XML.format("c", META)).create()
+    node.step()
+    assert node.rates.is_behind
+
+
 def test_each_vm_has_its_turn_and_its_working_set(nodes: Any) -> None:
     node = nodes(a=GuestMemory(300.0, 60.0, 120.0), b=GuestMemory(300.0, 0.0), c=GuestMemory(300.0, 4.0, 300.0))
     for _ in range(9):
