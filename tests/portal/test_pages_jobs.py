@@ -226,6 +226,41 @@ def test_an_adopted_vm_is_shut_down_and_started(made: Scene, jane: Browser) -> N
     assert host.domains["pet"].state is VmState.RUNNING
 
 
+def test_terms_of_an_adopted_vm_are_changed(made: Scene, jane: Browser) -> None:
+    free = next(name for name in ("n1", "n2") if f'id="ne-{name}"' not in jane.get("/nodes").text)
+    host, page = made.loop.cluster.hypervisor(free), "/workloads/jobs/cat"
+    host.add_stranger("cat", 64, 0.0)
+    made.run(30.0)
+    jane.post("/vms/adopt", {"vm": "cat", "node": free, "job": "cat"}, f"/vms/one?vm=cat&node={free}")
+    made.run(30.0)
+    terms = {"running": "on", "on_shutdown": "restart", "automation": "confirm", "moves_per_day": "2", "suspend": "yes"}
+
+    done = jane.post(f"{page}/change", terms | {"importance": "4"}, page)
+    after = jane.get(page).text
+    wrong = jane.post(f"{page}/change", terms | {"moves_per_day": "0"}, page)
+    odd = jane.post(f"{page}/change", terms | {"automation": "never"}, page)
+
+    assert done.status_code == 303
+    assert "after its guest&#39;s shutdown: restart" in after or "after its guest's shutdown: restart" in after
+    assert "automation confirm; 2 of 2 migrations left today" in after
+    assert '<option value="restart" selected>' in after
+    assert 'name="importance" inputmode="decimal" value="4.0"' in after
+    assert (wrong.status_code, odd.status_code) == (422, 422)
+    assert "moves_per_day" in wrong.text
+    assert "one of off, advise, confirm, auto" in odd.text
+    assert jane.get(page).text.count("automation confirm; 2 of 2") == 1
+
+
+def test_importance_of_a_job_is_changed(jane: Browser) -> None:
+    page = "/workloads/jobs/a"
+    done = jane.post(f"{page}/change", {"importance": "3"}, page)
+    wrong = jane.post(f"{page}/change", {"importance": "much"}, page)
+    text = jane.get(page).text
+    assert (done.status_code, wrong.status_code) == (303, 422)
+    assert 'value="3.0"' in text
+    assert "on_shutdown" not in text
+
+
 def test_a_web_application_from_its_list_to_its_end(made: Scene, jane: Browser) -> None:
     flows = (Flow("browse", mean_s=0.25, work_mcycles=60.0), Flow("buy", percentile=0.95, percentile_s=1.0))
     made.ask(SubmitWeb("w", WebApp("shop", flows, 256, max_mhz=1_000.0)))

@@ -94,7 +94,19 @@ def _for_people(data: Mapping[str, Any]) -> dict[str, Any]:
             {"node": row["node"], "why": "; ".join(row["why"])} for row in rows_of(migration, "unable")
         ]
     found["needs_of_a_target"] = migration.get("needs")
+    found["forecasts"] = [_forecast_words(row) for row in rows_of(migration, "forecasts") if _is_known(row)]
     return found
+
+
+def _is_known(forecast: Mapping[str, Any]) -> bool:
+    return forecast.get("duration_s") is not None or bool(forecast.get("why_not"))
+
+
+def _forecast_words(forecast: Mapping[str, Any]) -> dict[str, Any]:
+    if forecast.get("why_not"):
+        return {"node": forecast["node"], "forecast": forecast["why_not"]}
+    took, paused = forecast["duration_s"], forecast["downtime_s"]
+    return {"node": forecast["node"], "forecast": f"{forecast['method']}, {took:.0f} s, paused for {paused:.2f} s"}
 
 
 def _failover_words(failover: Mapping[str, Any]) -> str:

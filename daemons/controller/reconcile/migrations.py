@@ -47,11 +47,10 @@ class Migrations:
         """Return why a migration that a decision wants would not end, in words ("": it would, or nothing is known)."""
         status = self._status(instance, node)
         known = instance.migration_facts
-        if now_s < known.until_s:
-            if status is None or not is_calmer(status.dirty_mib_per_s, known.dirty_mib_per_s):
-                return f"did not converge {known.failures} times; it is tried again in {known.until_s - now_s:.0f} s"
-            instance.migration_facts = replace(known, until_s=now_s)
-        choice = self._choice(instance, node, to_node)
+        calmer = status is not None and is_calmer(status.dirty_mib_per_s, known.dirty_mib_per_s)
+        if now_s < known.until_s and not calmer:
+            return f"did not converge {known.failures} times; it is tried again in {known.until_s - now_s:.0f} s"
+        choice = self.choice(instance, node, to_node)
         if choice is None or choice.forecast is not None or choice.guessed or status is None:
             return ""
         rate = self._rate(node, to_node)
@@ -62,7 +61,7 @@ class Migrations:
 
     def terms(self, instance: Instance, node: str, to_node: str, action: str) -> MigrationTerms:
         """Return how the agent is to migrate a VM, and remember the forecast of this action."""
-        choice = self._choice(instance, node, to_node)
+        choice = self.choice(instance, node, to_node)
         forecast_s = math.nan
         if choice is not None and choice.forecast is not None and not choice.guessed:
             forecast_s = choice.forecast.duration_s / self._factor(instance, to_node)
@@ -75,7 +74,9 @@ class Migrations:
         share = self._share(node, to_node)
         return choice.terms(self._limits(), share if share < self._rate(node, to_node) else 0.0)
 
-    def _choice(self, instance: Instance, node: str, to_node: str) -> MigrationChoice | None:
+    def choice(self, instance: Instance, node: str, to_node: str) -> MigrationChoice | None:
+        """Return how a VM would be migrated from node to node, with the forecast; None while no rate of their links is
+        known, or no figures of the VM."""
         rate, status = self._rate(node, to_node), self._status(instance, node)
         if rate <= 0.0 or status is None:
             return None

@@ -13,6 +13,7 @@ from daemons.access.identity import Role
 from daemons.portal.client.memo import derived
 from daemons.portal.client.view_cache import CachedView
 from daemons.portal.context import Form, account, act, page, portal, require
+from daemons.portal.pages.job_settings import set_job
 from daemons.portal.present.pagination import Column, Listing, has_text, in_order, name_key, part, wanted
 from daemons.portal.present.timeline import TimelineEntry, timeline_of
 from daemons.portal.present.workloads import (
@@ -159,9 +160,9 @@ async def _timeline(request: Request, row: dict[str, Any]) -> tuple[list[Timelin
 # --- what may be done -----------------------------------------------------------------------------------------------
 
 
-def _deed(make: Callable[[str, str], BusRequest], typed: bool = False) -> Callable[[Request], Any]:
-    """Return a handler that sends a request about a job; `typed`: only when the job's name was typed as
-    confirmation."""
+def _deed(make: Callable[[str, str, Form], BusRequest], typed: bool = False) -> Callable[[Request], Any]:
+    """Return a handler that sends the request that `make` returns for a request id, a job and a form; `typed`: only
+    when the job's name was typed as confirmation."""
 
     async def run(request: Request) -> Response:
         name = request.path_params["job"]
@@ -169,7 +170,7 @@ def _deed(make: Callable[[str, str], BusRequest], typed: bool = False) -> Callab
         def asked(form: Form) -> BusRequest:
             if typed:
                 form.need_typed(name, "job")
-            return make(portal(request).controller_client.new_id(), name)
+            return make(portal(request).controller_client.new_id(), name, form)
 
         async def again(problems: list[str], status: int) -> Response:
             return await _one(request, problems, status)
@@ -179,12 +180,13 @@ def _deed(make: Callable[[str, str], BusRequest], typed: bool = False) -> Callab
     return run
 
 
-cancel = _deed(CancelJob, typed=True)
-hold = require(Role.PROVIDER, Role.OWNER)(_deed(lambda request, job: HoldJob(request, job, True)))
-resume = require(Role.PROVIDER, Role.OWNER)(_deed(lambda request, job: HoldJob(request, job, False)))
-forget = require(Role.PROVIDER)(_deed(ReleaseVm, typed=True))
-start = require(Role.PROVIDER)(_deed(lambda request, job: PowerVm(request, job, True)))
-shutdown = require(Role.PROVIDER)(_deed(lambda request, job: PowerVm(request, job, False)))
+cancel = _deed(lambda request, job, _form: CancelJob(request, job), typed=True)
+hold = require(Role.PROVIDER, Role.OWNER)(_deed(lambda request, job, _form: HoldJob(request, job, True)))
+resume = require(Role.PROVIDER, Role.OWNER)(_deed(lambda request, job, _form: HoldJob(request, job, False)))
+forget = require(Role.PROVIDER)(_deed(lambda request, job, _form: ReleaseVm(request, job), typed=True))
+start = require(Role.PROVIDER)(_deed(lambda request, job, _form: PowerVm(request, job, True)))
+shutdown = require(Role.PROVIDER)(_deed(lambda request, job, _form: PowerVm(request, job, False)))
+change = require(Role.PROVIDER, Role.OWNER)(_deed(set_job))
 
 ROUTES = [
     Route("/workloads", show_all, methods=["GET"]),
@@ -195,4 +197,5 @@ ROUTES = [
     Route("/workloads/jobs/{job}/forget", forget, methods=["POST"]),
     Route("/workloads/jobs/{job}/start", start, methods=["POST"]),
     Route("/workloads/jobs/{job}/shutdown", shutdown, methods=["POST"]),
+    Route("/workloads/jobs/{job}/change", change, methods=["POST"]),
 ]

@@ -61,6 +61,11 @@ def test_targets_and_reasons_are_shown(rig: Rig) -> None:
         "able": others(rig),
         "unable": [],
         "hugepages_mib": 400,
+        "memory": {"resident_mib": None, "dirty_mib_per_s": None, "working_set_mib": None, "local_disk_mib": 0},
+        "forecasts": [
+            {"node": name, "method": None, "duration_s": None, "downtime_s": None, "why_not": None}
+            for name in others(rig)
+        ],
     }
     assert f"can move to {', '.join(others(rig))}" in text
     data, text = shown(rig, "bridge=br1", "hugepages-2048=1400")
