@@ -1,5 +1,6 @@
 """`python -m tests.lab --hosts 3`: a lab in which jobs and a web application run under APC, to watch
-(docs/how-to/lab.md); with `--scene ha`, hosts whose power is cut, with VMs that run elsewhere within a minute or two.
+(docs/how-to/lab.md); with `--scene ha`, hosts whose power is cut, with VMs that run elsewhere within a minute or two;
+with `adopt`, VMs made with virsh that are adopted, drained and released; with `moves`, migrations and their forecasts.
 
 Exit status: 0 when everything that was to hold did, 1 when not, 2 when there can be no lab here, 130 after Ctrl-C.
 """
@@ -18,7 +19,8 @@ import pytest
 from tests.lab import scenario
 from tests.lab.errors import LabError
 
-JOBS, HA = "jobs", "ha"
+JOBS = "jobs"
+SCENES = {"ha": "test_failover.py", "adopt": "test_adopt_scene.py", "moves": "test_moves.py"}
 CUTS = "10"  # of the power of a host, with a fence device and without
 DONE, WRONG, IMPOSSIBLE, INTERRUPTED = 0, 1, 2, 130
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -29,10 +31,10 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.lab", description="a cluster at work in a lab")
     parser.add_argument("--hosts", type=int, default=scenario.HOSTS_MIN, help="3 to 8; 3 if not given")
     parser.add_argument("--limit", type=float, default=scenario.LIMIT_S, help="s: for any one thing to come about")
-    parser.add_argument("--scene", choices=(JOBS, HA), default=JOBS, help=f"{JOBS} if not given")
+    parser.add_argument("--scene", choices=(JOBS, *SCENES), default=JOBS, help=f"{JOBS} if not given")
     given = parser.parse_args()
-    if given.scene == HA:
-        return _cut_power()
+    if given.scene != JOBS:
+        return _show(SCENES[given.scene])
     if not scenario.HOSTS_MIN <= given.hosts <= scenario.HOSTS_MAX:
         parser.error(f"{scenario.HOSTS_MIN} to {scenario.HOSTS_MAX} hosts")
     for number in SIGNALS:
@@ -47,10 +49,10 @@ def main() -> int:
         return _failed(INTERRUPTED, "interrupted; everything has been taken away")
 
 
-def _cut_power() -> int:
-    """The tests of failover, with ten cuts each; what they print is shown."""
+def _show(tests: str) -> int:
+    """Run the tests of a scene, those of failover with ten cuts each; what they print is shown."""
     os.environ.setdefault("CUTS", CUTS)
-    status = pytest.main(["-q", "-s", "-p", "no:cacheprovider", str(Path(__file__).with_name("test_failover.py"))])
+    status = pytest.main(["-q", "-s", "-p", "no:cacheprovider", str(Path(__file__).with_name(tests))])
     return DONE if status is pytest.ExitCode.OK else WRONG
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from pathlib import Path
 from typing import Any
 
 from tests.integration.scene import LIMIT_S
@@ -14,11 +15,14 @@ from tests.lab.test_faults import defined
 MEMORY_MIB, ENDLESS = 64, 1_000_000
 
 
-def made_with_virsh(town: Cluster, vm: str, node: str, units: int = ENDLESS, memory_mib: int = MEMORY_MIB) -> str:
-    """Make a VM that starts with its host, and start it; its definition."""
+def made_with_virsh(
+    town: Cluster, vm: str, node: str, units: int = ENDLESS, memory_mib: int = MEMORY_MIB, image: Path | None = None
+) -> str:
+    """Make a VM that starts with its host, and start it; its definition. `image`: what its disk is a copy of (None:
+    that of a burner)."""
     host, volumes = town.lab.hosts[node], town.hosts.shared / "volumes"
     disk = volumes / f"{vm}.img"
-    shutil.copy(volumes / "burner.img", disk)
+    shutil.copy(image or volumes / "burner.img", disk)
     own = {"vm": vm, "memory_mib": str(memory_mib), "vcpus": "1", "volume": str(disk), "argument.0": str(units)}
     values = {**town.lab.places.values(), **own, "lab.format": "raw"}
     file = town.lab.folder / f"{vm}.xml"

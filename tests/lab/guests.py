@@ -15,7 +15,7 @@ from xml.etree import ElementTree
 
 from tests.lab.guest_linux import WebFiles, web_guest
 from tests.lab.guest_output import Output, output, requests_served, units_done
-from tests.lab.guest_sectors import burner, reader, turns_per_cpu_s, turns_per_read
+from tests.lab.guest_sectors import burner, reader, turns_per_cpu_s, turns_per_read, writer
 
 __all__ = [
     "Kind",
@@ -33,6 +33,7 @@ __all__ = [
     "turns_per_read",
     "units_done",
     "web_guest",
+    "writer",
 ]
 
 TEMPLATES = Path(__file__).with_name("templates")

@@ -4,12 +4,13 @@ through a drain of each host, until they are released: on real QEMU."""
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 
 import pytest
 
 from tests.integration.scene import LIMIT_S
 from tests.lab.cluster import Cluster, cluster
-from tests.lab.existing_vms import autostarts, definition, made_with_virsh, reported, shown
+from tests.lab.existing_vms import ENDLESS, autostarts, definition, made_with_virsh, reported, shown
 from tests.lab.hosts import HostSpec
 from tests.lab.test_faults import BY_HAND, defined, works_on
 
@@ -27,12 +28,16 @@ def town() -> Iterator[Cluster]:
         yield whole
 
 
+def is_empty(town: Cluster, node: str) -> bool:
+    return node not in town.homes().values()
+
+
 def test_twelve_vms_are_adopted_live_through_all_of_it_and_are_released(town: Cluster) -> None:
     names = [f"vm{number}" for number in range(3 * EACH)]
     ends, resized, destroyed, moved = names[0], names[4], names[8], names[9]
     before = {}
     for number, vm in enumerate(names):
-        before[vm] = made_with_virsh(town, vm, f"h{number // EACH + 1}", **({"units": SHORT} if vm == ends else {}))
+        before[vm] = made_with_virsh(town, vm, f"h{number // EACH + 1}", units=SHORT if vm == ends else ENDLESS)
     reported(town, *names)
     town.do("vms", "adopt", "--all")
     town.wait_for(lambda: all(town.job(vm)["phase"] in ("running", "shut-off") for vm in names), LIMIT_S, "adoption")
@@ -52,7 +57,7 @@ def test_twelve_vms_are_adopted_live_through_all_of_it_and_are_released(town: Cl
     live = [vm for vm in names if vm not in (ends, destroyed)]
     for node in ("h1", "h2", "h3"):
         town.do("nodes", "drain", node)
-        town.wait_for(lambda node=node: node not in town.homes().values(), DRAIN_S, f"{node} to be empty")
+        town.wait_for(partial(is_empty, town, node), DRAIN_S, f"{node} to be empty")
         town.do("nodes", "undrain", node)
     for vm in live:
         works_on(town, vm, lives=1)  # no gap: each unit once, in order
