@@ -12,6 +12,7 @@ WORKERS ?= 3
 QUICK_WORKERS ?= 4
 LOCKS := $(addprefix systemd/debian/locks/,agent.txt trimtab.txt portal.txt)
 SEEDS ?= 0-199
+EXISTING ?= 0-399
 DAYS ?= 0-19
 HOSTS ?= 3
 SCENE ?= jobs
@@ -92,6 +93,7 @@ check: setup docs ## Lint, formatting, types, import contracts, the documentatio
 accept: setup ## Twenty fault seeds of each kind, a lab in small, what of the experiments is deterministic (10 minutes)
 	$(BIN)/trimtab sim faults --seeds 0-19
 	$(BIN)/trimtab sim faults --environments --seeds 0-19
+	$(BIN)/trimtab sim faults --existing-vms --seeds 0-19
 	$(BIN)/python -m pytest -p no:rerunfailures -n $(WORKERS) --dist worksteal -m "accept and not alone" tests
 	$(BIN)/python -m pytest -p no:rerunfailures -m "accept and alone" tests
 
@@ -101,9 +103,10 @@ full: setup ## Everything, in parts that run one after another (hours); `make fu
 full-%: setup
 	$(BIN)/python -m tests.full $*
 
-seeds: setup ## The fault seeds: SEEDS=0-199 of two hours without and with environments, DAYS=0-19 of a day
+seeds: setup ## The fault seeds: SEEDS=0-199 of two hours without and with environments, EXISTING=0-399 with adopted VMs, DAYS=0-19 of a day
 	$(BIN)/trimtab sim faults --seeds $(SEEDS)
 	$(BIN)/trimtab sim faults --environments --seeds $(SEEDS)
+	$(BIN)/trimtab sim faults --existing-vms --seeds $(EXISTING)
 	$(BIN)/trimtab sim faults --environments --hours 24 --seeds $(DAYS)
 
 bench: setup ## Measure speeds beside a plain baseline

@@ -27,6 +27,7 @@ PACKAGE_TESTS = (
 )
 OWN_PART = ("tests/lab", "tests/browser", "tests/soak", *PACKAGE_TESTS)
 SEEDS, DAYS = os.environ.get("SEEDS", "0-199"), os.environ.get("DAYS", "0-19")
+EXISTING = os.environ.get("EXISTING", "0-399")
 FUZZ = os.environ.get("FUZZ", "500000")
 SKIPPED = re.compile(r"^SKIPPED \[\d+\] (.+)$", re.MULTILINE)
 RETRIED = re.compile(r"\b(\d+) rerun\b")
@@ -95,10 +96,11 @@ PARTS = (
     ),
     Part(
         "seeds",
-        "fault seeds of two hours, with and without environments, and of a day",
+        "fault seeds of two hours: plain, with environments, with adopted VMs; and of a day",
         (
             _faults("--seeds", SEEDS),
             _faults("--environments", "--seeds", SEEDS),
+            _faults("--existing-vms", "--seeds", EXISTING),
             _faults("--environments", "--hours", "24", "--seeds", DAYS),
         ),
     ),

@@ -36,6 +36,11 @@ MANY = 8  # seeds that are worth processes of their own
     help=f"Let environments share the nodes, at least {ENVIRONMENT_NODES}; setups and owners fail too.",
 )
 @click.option(
+    "--existing-vms",
+    is_flag=True,
+    help="Adopted VMs in every seed, beside few jobs: their owners, hosts, leases and fences fail too.",
+)
+@click.option(
     "--hours",
     type=Whole(HOURS_MIN, HOURS_MAX),
     default=HOURS_MIN,
@@ -45,7 +50,13 @@ MANY = 8  # seeds that are worth processes of their own
 @output_option
 @click.pass_context
 def faults(
-    context: click.Context, seeds: range, nodes: int, policy: str | None, environments: bool, hours: int
+    context: click.Context,
+    seeds: range,
+    nodes: int,
+    policy: str | None,
+    environments: bool,
+    existing_vms: bool,
+    hours: int,
 ) -> None:
     """Run the real controller and agents under faults of messages, processes, operations and hosts, and check
     invariants.
@@ -61,7 +72,9 @@ def faults(
         find_policy("placement", policy)
     if hours > HOURS_MIN and not environments:
         raise click.UsageError("--hours needs --environments")
-    kind = RunKind(nodes, policy, environments, hours)
+    if existing_vms and environments:
+        raise click.UsageError("--existing-vms and --environments exclude each other")
+    kind = RunKind(nodes, policy, environments, hours=hours, existing_vms=existing_vms)
     begun_s = perf_s()
     counts: Counter[str] = Counter()
     violations: list[dict[str, object]] = []

@@ -27,6 +27,7 @@ from sim_backend.fakes.hardware import PAGE_KIB, PLAIN, GuestHardware
 from sim_backend.fakes.host import Domain
 from sim_backend.fakes.hypervisor import FakeHypervisor
 from sim_backend.faults.invariants.guests import OVER
+from sim_backend.faults.script import FaultScript
 from sim_backend.loop.closed_loop import ClosedLoop
 
 SHARE, TURN = 4, 2  # one seed in so many has such VMs
@@ -59,7 +60,7 @@ class OwnerFault(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Pet:
+class ExistingVm:
     """One such VM. `shut_down`: when its guest shuts down, and for how long it is off; `released_s`: when its operator
     releases it (0: never). `terms`: those that it is adopted with. `off`: it is shut off when it is adopted. `powered`:
     when its operator starts it (true) or shuts it down (false). `shared`, `autostart`, `hardware`: see `Domain`.
@@ -86,21 +87,19 @@ class Pet:
     cut_off: bool = False
 
 
-def draw_pets(seed: int, nodes: Iterable[Node]) -> tuple[Pet, ...]:
-    """Draw the VMs of a seed; none for most seeds."""
-    if seed % SHARE != TURN:
-        return ()
+def draw_existing_vms(seed: int, nodes: Iterable[Node]) -> tuple[ExistingVm, ...]:
+    """Draw the VMs of a seed."""
     rng, disks, parts = Random(f"pets of {seed}"), Random(f"disks of {seed}"), Random(f"hardware of {seed}")
     hosts = {node.name: node for node in nodes}
     names = [*hosts]
     left_mib = {(node.name, pool.cell): pool.total_mib for node in hosts.values() for pool in node.hugepages}
 
-    def pet(number: int) -> Pet:
+    def existing(number: int) -> ExistingVm:
         shared, failover = disks.random() < 0.7, disks.random() < 0.8
         ends = sorted(rng.uniform(*OWNERS_S) for _ in range(rng.randint(0, 2)))
         node, memory_mib = rng.choice(names), rng.choice(MEMORY_MIB)
-        return Pet(
-            vm=f"pet-{number}",
+        return ExistingVm(
+            vm=f"legacy-{number}",
             node=node,
             memory_mib=memory_mib,
             adopted_s=rng.uniform(*ADOPTED_S),
@@ -121,14 +120,12 @@ def draw_pets(seed: int, nodes: Iterable[Node]) -> tuple[Pet, ...]:
             powered=tuple((rng.uniform(*OWNERS_S), rng.random() < 0.5) for _ in range(rng.randint(0, 2))),
         )
 
-    return tuple(pet(number) for number in range(rng.randint(1, COUNT_MAX)))
+    return tuple(existing(number) for number in range(rng.randint(1, COUNT_MAX)))
 
 
 def with_hardware(seed: int, nodes: tuple[Node, ...]) -> tuple[Node, ...]:
     """Return the nodes of a seed with hugepages in two NUMA cells, and with what not all of them have. Their ordinary
     memory is as before."""
-    if seed % SHARE != TURN:
-        return nodes
     parts = Random(f"hosts of {seed}")
 
     def furnished(node: Node) -> Node:
@@ -163,14 +160,21 @@ def _draw_hardware(
     )
 
 
-def rules_of(pet: Pet) -> Rules:
+def rules_of(own: ExistingVm) -> Rules:
     """Return the rules that a VM is adopted with: it stays apart from others of a group that has no others."""
-    return Rules(anti_affinity=f"alone-{pet.vm}")
+    return Rules(anti_affinity=f"alone-{own.vm}")
 
 
-def has_leases(seed: int) -> bool:
-    """Return whether the hosts of a seed renew storage leases: every second time that there are such VMs."""
-    return seed % (2 * SHARE) == TURN
+def has_existing_vms(script: FaultScript) -> bool:
+    """Return whether there are such VMs: in every script of the kind, and in one of four others without environments
+    and power."""
+    plain = script.environments is None and script.power is None
+    return script.existing_vms or (plain and script.seed % SHARE == TURN)
+
+
+def has_leases(script: FaultScript) -> bool:
+    """Return whether the hosts renew storage leases: every second time that there are such VMs."""
+    return has_existing_vms(script) and script.seed // (1 if script.existing_vms else SHARE) % 2 == 0
 
 
 class AdoptedFaults:
@@ -180,12 +184,12 @@ class AdoptedFaults:
     def __init__(
         self,
         loop: ClosedLoop,
-        pets: tuple[Pet, ...],
+        vms: tuple[ExistingVm, ...],
         report: Callable[[str, str], None],
         done: Counter[str],
         touch: Callable[[], None],
     ) -> None:
-        self.loop, self.pets, self._report, self._done, self._touch = loop, pets, report, done, touch
+        self.loop, self.vms, self._report, self._done, self._touch = loop, vms, report, done, touch
         self._asked: Counter[str] = Counter()
         self._stop_asked: set[str] = set()
         self._unasked: set[str] = set()
@@ -194,84 +198,84 @@ class AdoptedFaults:
         self._alive: set[str] = set()  # those that were live when it was last looked
         self._lost: set[str] = set()  # those that lived on a host when that died, and have not since
         at = loop.engine.at
-        for pet in pets:
-            at(0.5, PRIORITY, partial(self._made, pet))
-            at(pet.adopted_s, PRIORITY, partial(self._adopt, pet))
-            for at_s, off_s in pet.shut_down:
-                at(at_s, PRIORITY, partial(self._shut_down, pet, off_s))
-            for at_s in pet.set_s:
-                at(at_s, PRIORITY, partial(self._set, pet))
-            for at_s in pet.power_cut_s:
-                at(at_s, PRIORITY, partial(self._cut_power, pet))
-            for at_s, for_s in pet.storage_lost if loop.leases is not None else ():
-                at(at_s, PRIORITY, partial(self._lose_storage, pet, for_s))
-            for at_s, on in pet.powered:
-                at(at_s, PRIORITY, partial(self._power, pet, on))
-            if pet.released_s:
-                at(pet.released_s, PRIORITY, partial(self._release, pet))
+        for own in vms:
+            at(0.5, PRIORITY, partial(self._made, own))
+            at(own.adopted_s, PRIORITY, partial(self._adopt, own))
+            for at_s, off_s in own.shut_down:
+                at(at_s, PRIORITY, partial(self._shut_down, own, off_s))
+            for at_s in own.set_s:
+                at(at_s, PRIORITY, partial(self._set, own))
+            for at_s in own.power_cut_s:
+                at(at_s, PRIORITY, partial(self._cut_power, own))
+            for at_s, for_s in own.storage_lost if loop.leases is not None else ():
+                at(at_s, PRIORITY, partial(self._lose_storage, own, for_s))
+            for at_s, on in own.powered:
+                at(at_s, PRIORITY, partial(self._power, own, on))
+            if own.released_s:
+                at(own.released_s, PRIORITY, partial(self._release, own))
 
-    def _made(self, pet: Pet) -> None:
+    def _made(self, own: ExistingVm) -> None:
         self._touch()
-        host, now_s = self.loop.cluster.hypervisor(pet.node), self.loop.engine.now_s
+        host, now_s = self.loop.cluster.hypervisor(own.node), self.loop.engine.now_s
         host.add_stranger(
-            pet.vm, pet.memory_mib, now_s, shared=pet.shared, autostart=pet.autostart, hardware=pet.hardware
+            own.vm, own.memory_mib, now_s, shared=own.shared, autostart=own.autostart, hardware=own.hardware
         )
-        if pet.off:
-            host.owner_stops(pet.vm, now_s)
+        if own.off:
+            host.owner_stops(own.vm, now_s)
 
-    def _where(self, pet: Pet) -> tuple[FakeHypervisor, Domain] | None:
+    def _where(self, own: ExistingVm) -> tuple[FakeHypervisor, Domain] | None:
         """Return the host that defines the VM, without the target of a migration in progress; None if there is none. Of
         several, the one where it lives, or the newest."""
         hypervisors = self.loop.cluster.hypervisors.values()
-        found = [(each, each.domains[pet.vm]) for each in hypervisors if pet.vm in each.domains]
+        found = [(each, each.domains[own.vm]) for each in hypervisors if own.vm in each.domains]
         defined = [one for one in found if _is_defined(one[1])]
         return max(defined, key=lambda one: (one[1].state in LIVE_STATES, one[1].generation), default=None)
 
-    def _adopt(self, pet: Pet) -> None:
+    def _adopt(self, own: ExistingVm) -> None:
         """Adopt a VM as an operator does, and retry after a refusal under the same job name."""
-        record, found = self._record(pet), self._where(pet)
+        record, found = self._record(own), self._where(own)
         if record is not None or found is None or found[1].managed or self.loop.engine.now_s > RELEASED_S[0]:
             return
-        self._asked[pet.vm] += 1
+        self._asked[own.vm] += 1
         self._done[OwnerFault.VM_ADOPTED.value] += 1
-        number, node = self._asked[pet.vm], found[0].node.name
-        request = AdoptVm(f"adopt-{pet.vm}-{number}", node, pet.vm, pet.vm, rules=rules_of(pet), terms=pet.terms)
+        number, node = self._asked[own.vm], found[0].node.name
+        request = AdoptVm(f"adopt-{own.vm}-{number}", node, own.vm, own.vm, rules=rules_of(own), terms=own.terms)
         self.loop.operator.send(request)
-        self.loop.engine.at(self.loop.engine.now_s + ASK_AGAIN_S, PRIORITY, partial(self._adopt, pet))
+        self.loop.engine.at(self.loop.engine.now_s + ASK_AGAIN_S, PRIORITY, partial(self._adopt, own))
 
-    def _set(self, pet: Pet) -> None:
+    def _set(self, own: ExistingVm) -> None:
         self._done[OwnerFault.VM_SET.value] += 1
-        self._asked[pet.vm] += 1
-        importance = 1.0 + self._asked[pet.vm]
-        self.loop.operator.send(SetJob(f"set-{pet.vm}-{self._asked[pet.vm]}", pet.vm, importance=importance))
+        self._asked[own.vm] += 1
+        importance = 1.0 + self._asked[own.vm]
+        self.loop.operator.send(SetJob(f"set-{own.vm}-{self._asked[own.vm]}", own.vm, importance=importance))
 
-    def _release(self, pet: Pet) -> None:
+    def _release(self, own: ExistingVm) -> None:
         self._done[OwnerFault.VM_RELEASED.value] += 1
-        self.loop.operator.send(ReleaseVm(f"forget-{pet.vm}", pet.vm))
+        self.loop.operator.send(ReleaseVm(f"forget-{own.vm}", own.vm))
 
-    def _power(self, pet: Pet, on: bool) -> None:
+    def _power(self, own: ExistingVm, on: bool) -> None:
         self._done[OwnerFault.VM_POWERED.value] += 1
         if not on:
-            self._stop_asked.add(pet.vm)
-        self._asked[pet.vm] += 1
-        self.loop.operator.send(PowerVm(f"power-{pet.vm}-{self._asked[pet.vm]}", pet.vm, on))
+            self._stop_asked.add(own.vm)
+        self._asked[own.vm] += 1
+        self.loop.operator.send(PowerVm(f"power-{own.vm}-{self._asked[own.vm]}", own.vm, on))
 
-    def _cut_power(self, pet: Pet) -> None:
-        found = self._where(pet)
+    def _cut_power(self, own: ExistingVm) -> None:
+        found = self._where(own)
         if found is not None and found[0].up:
             name = found[0].node.name
             self._done[OwnerFault.POWER_CUT.value] += 1
-            if pet.fence_dead:
+            if own.fence_dead:
                 self.loop.fake_power.fail_fence(name)
             self.loop.host_dies(name)
 
-    def _lose_storage(self, pet: Pet, for_s: float) -> None:
-        found, leases = self._where(pet), self.loop.leases
+    def _lose_storage(self, own: ExistingVm, for_s: float) -> None:
+        found, leases = self._where(own), self.loop.leases
         if found is None or leases is None or not found[0].up:
             return
         name, now_s, at = found[0].node.name, self.loop.engine.now_s, self.loop.engine.at
         self._done[OwnerFault.STORAGE_LOST.value] += 1
-        if pet.cut_off:
+        if own.cut_off:
             self.loop.agents[name].kill()
             at(now_s + CUT_OFF_BEFORE_S, PRIORITY, lambda: leases.lose_storage(name, now_s + CUT_OFF_BEFORE_S))
             at(now_s + CUT_OFF_BEFORE_S + for_s, PRIORITY, partial(self._reconnect, name))
@@ -284,22 +288,22 @@ class AdoptedFaults:
         if agent.hypervisor.up and not agent.alive:
             agent.restart()
 
-    def _shut_down(self, pet: Pet, off_s: float) -> None:
+    def _shut_down(self, own: ExistingVm, off_s: float) -> None:
         self._touch()
-        now_s, found = self.loop.engine.now_s, self._where(pet)
-        if found is not None and found[0].owner_stops(pet.vm, now_s):
+        now_s, found = self.loop.engine.now_s, self._where(own)
+        if found is not None and found[0].owner_stops(own.vm, now_s):
             self._done[OwnerFault.GUEST_SHUT_DOWN.value] += 1
-            self.loop.engine.at(now_s + off_s, PRIORITY, partial(self._start, pet))
+            self.loop.engine.at(now_s + off_s, PRIORITY, partial(self._start, own))
 
-    def _start(self, pet: Pet) -> None:
+    def _start(self, own: ExistingVm) -> None:
         self._touch()
-        found = self._where(pet)
+        found = self._where(own)
         if found is not None:
-            found[0].owner_starts(pet.vm, self.loop.engine.now_s)
+            found[0].owner_starts(own.vm, self.loop.engine.now_s)
 
-    def _record(self, pet: Pet) -> Any:
+    def _record(self, own: ExistingVm) -> Any:
         """Return its job as stored, None if there is none."""
-        return self.loop.store.get(("job", pet.vm))
+        return self.loop.store.get(("job", own.vm))
 
     # --- what must hold -----------------------------------------------------------------------------------------------
 
@@ -307,25 +311,25 @@ class AdoptedFaults:
         """Check the invariants after an event."""
         now_s = self.loop.engine.now_s
         self._check_hardware()
-        for pet in self.pets if now_s > 1.0 else ():
-            self._count_restart(pet)
-            domains = [(name, each.domains.get(pet.vm)) for name, each in self.loop.cluster.hypervisors.items()]
+        for own in self.vms if now_s > 1.0 else ():
+            self._count_restart(own)
+            domains = [(name, each.domains.get(own.vm)) for name, each in self.loop.cluster.hypervisors.items()]
             defined = [(name, domain) for name, domain in domains if domain is not None and _is_defined(domain)]
             newest = max((domain.generation for _, domain in defined), default=0)
             homes = [name for name, domain in defined if not (_is_left(domain) and domain.generation < newest)]
-            images = [name for name, each in self.loop.cluster.hypervisors.items() if pet.vm in each.images]
-            record = self._record(pet)
-            if record is not None and record.phase not in OVER and record.job.rules != rules_of(pet):
-                self._report("rules-lost", f"{pet.vm}: {record.job.rules}")
+            images = [name for name, each in self.loop.cluster.hypervisors.items() if own.vm in each.images]
+            record = self._record(own)
+            if record is not None and record.phase not in OVER and record.job.rules != rules_of(own):
+                self._report("rules-lost", f"{own.vm}: {record.job.rules}")
             if images:
-                self._report("adopted-vm-saved", f"{pet.vm} on {images}: nobody has asked for it")
+                self._report("adopted-vm-saved", f"{own.vm} on {images}: nobody has asked for it")
             if not homes and not images:
-                self._report("definition-removed", f"{pet.vm}: no host defines it any more")
+                self._report("definition-removed", f"{own.vm}: no host defines it any more")
             if len(homes) > 1:
-                self._report("definition-doubled", f"{pet.vm} on {homes}")
-            if pet.vm not in self._stop_asked | self._unasked and self._is_being_stopped(pet):
-                self._unasked.add(pet.vm)
-                self._report("adopted-vm-stopped", f"{pet.vm}: nobody has asked for it")
+                self._report("definition-doubled", f"{own.vm} on {homes}")
+            if own.vm not in self._stop_asked | self._unasked and self._is_being_stopped(own):
+                self._unasked.add(own.vm)
+                self._report("adopted-vm-stopped", f"{own.vm}: nobody has asked for it")
 
     def _check_hardware(self) -> None:
         """Check that nothing is sent to a host that lacks its hardware. Owners may have taken hugepages first."""
@@ -336,15 +340,15 @@ class AdoptedFaults:
                 self._report("hardware-lacking", f"{vm} on {node}: {why}")
         self._unfit = len(cluster.unfit)
 
-    def _count_restart(self, pet: Pet) -> None:
-        found = self._where(pet)
+    def _count_restart(self, own: ExistingVm) -> None:
+        found = self._where(own)
         if found is None or found[1].state not in LIVE_STATES:
-            self._alive.discard(pet.vm)
+            self._alive.discard(own.vm)
             return
-        self._alive.add(pet.vm)
+        self._alive.add(own.vm)
         name, generation = found[0].node.name, found[1].generation
-        self._lost.discard(pet.vm)
-        before, self._lived[pet.vm] = self._lived.get(pet.vm, (name, generation)), (name, generation)
+        self._lost.discard(own.vm)
+        before, self._lived[own.vm] = self._lived.get(own.vm, (name, generation)), (name, generation)
         if before[0] != name and generation > before[1]:
             self._done[OwnerFault.VM_RESTARTED.value] += 1
 
@@ -352,30 +356,30 @@ class AdoptedFaults:
         """Note what lived on a host that has just died."""
         self._lost |= {vm for vm, (home, _) in self._lived.items() if home == node and vm in self._alive}
 
-    def _is_being_stopped(self, pet: Pet) -> bool:
+    def _is_being_stopped(self, own: ExistingVm) -> bool:
         stops = (ActionKind.STOP, ActionKind.SUSPEND)
-        found = (hypervisor.operations.get(pet.vm) for hypervisor in self.loop.cluster.hypervisors.values())
+        found = (hypervisor.operations.get(own.vm) for hypervisor in self.loop.cluster.hypervisors.values())
         return any(operation is not None and operation.action.kind in stops for operation in found)
 
     def unsettled(self) -> list[str]:
         """Return why jobs of adopted VMs do not show the true state yet."""
         why = []
-        for pet in self.pets:
-            record, found = self._record(pet), self._where(pet)
+        for own in self.vms:
+            record, found = self._record(own), self._where(own)
             if found is None:
-                why.append(f"{pet.vm} is nowhere")
+                why.append(f"{own.vm} is nowhere")
                 continue
             hypervisor, domain = found
             live = domain.state in LIVE_STATES
-            if sum(pet.vm in each.domains for each in self.loop.cluster.hypervisors.values()) > 1:
-                why.append(f"{pet.vm} is defined on several hosts")
+            if sum(own.vm in each.domains for each in self.loop.cluster.hypervisors.values()) > 1:
+                why.append(f"{own.vm} is defined on several hosts")
             if record is None or record.phase is JobPhase.FORGOTTEN:
                 if domain.managed:
-                    why.append(f"{pet.vm} is let go, and has our metadata on {hypervisor.node.name}")
+                    why.append(f"{own.vm} is let go, and has our metadata on {hypervisor.node.name}")
             elif record.phase is not (JobPhase.RUNNING if live else JobPhase.SHUT_OFF):
-                why.append(f"{pet.vm} is {domain.state.value}, its job {record.phase.value}")
-            elif not live and (self._is_to_run(record) or (record.terms.running and pet.vm in self._lost)):
-                why.append(f"{pet.vm} is {domain.state.value}, and is wanted to run")
+                why.append(f"{own.vm} is {domain.state.value}, its job {record.phase.value}")
+            elif not live and (self._is_to_run(record) or (record.terms.running and own.vm in self._lost)):
+                why.append(f"{own.vm} is {domain.state.value}, and is wanted to run")
         return why
 
     @staticmethod

@@ -18,7 +18,7 @@ from shared.values.jobs import workload_of
 from shared.values.vms import LIVE_STATES
 from sim_backend.fakes.hypervisor import Failure, FakeHypervisor
 from sim_backend.fakes.leases import LeaseTimes
-from sim_backend.faults.adopted import AdoptedFaults, draw_pets, has_leases, with_hardware
+from sim_backend.faults.adopted import AdoptedFaults, draw_existing_vms, has_existing_vms, has_leases, with_hardware
 from sim_backend.faults.apps import FaultApp
 from sim_backend.faults.drift import DriftFaults, draw_drift
 from sim_backend.faults.environment_runs import EnvironmentFaults, with_environments
@@ -35,6 +35,7 @@ from sim_backend.faults.script import (
     FaultScript,
     Incident,
     write_environments,
+    write_existing_vms,
     write_script,
 )
 from sim_backend.loop.closed_loop import ClosedLoop, LoopSettings
@@ -102,17 +103,20 @@ def run_script(script: FaultScript, change: Callable[[LoopSettings], LoopSetting
 
 @dataclass(frozen=True, slots=True)
 class RunKind:
-    """What scripts are written of seeds: see `write_script` and `write_environments`."""
+    """What scripts are written of seeds: see `write_script`, `write_environments` and `write_existing_vms`."""
 
     nodes: int = 5
     policy: str | None = None
     environments: bool = False
     hours: int = 2
+    existing_vms: bool = False
 
     def script(self, seed: int) -> FaultScript:
         """Return the script of a seed."""
         if self.environments:
             return write_environments(seed, self.nodes, self.policy, self.hours)
+        if self.existing_vms:
+            return write_existing_vms(seed, self.nodes, self.policy)
         return write_script(seed, self.nodes, self.policy)
 
 
@@ -121,6 +125,8 @@ def replay_command(seed: int, kind: RunKind) -> str:
     chosen = f" --policy {kind.policy}" if kind.policy else ""
     if kind.environments:
         chosen += f" --environments --hours {kind.hours}"
+    if kind.existing_vms:
+        chosen += " --existing-vms"
     return f"trimtab sim faults --seeds {seed}-{seed} --nodes {kind.nodes}{chosen}"
 
 
@@ -147,7 +153,7 @@ def loop_settings(script: FaultScript) -> LoopSettings:
     )
     if script.environments is not None:
         settings = with_environments(settings, script.seed)
-    elif script.power is None and has_leases(script.seed):
+    elif has_leases(script):
         settings = replace(settings, leases=LeaseTimes())
     return settings if script.power is None else with_power(settings, script.power, script.seed)
 
@@ -157,8 +163,8 @@ class FaultRun:
 
     def __init__(self, script: FaultScript, settings: LoopSettings) -> None:
         self.script = script
-        plain = script.environments is None and script.power is None
-        nodes = with_hardware(script.seed, script.nodes) if plain else script.nodes
+        is_owned = has_existing_vms(script)
+        nodes = with_hardware(script.seed, script.nodes) if is_owned else script.nodes
         self.loop = ClosedLoop(nodes, settings)
         self.checker = Checker(self.loop)
         self.done: Counter[str] = Counter()
@@ -176,8 +182,8 @@ class FaultRun:
         touches = draw_drift(script.seed) if script.environments is None else ()
         self.drift = DriftFaults(self.loop, self.checker.guests, self.checker.drift, self.done, touches)
         self.balancer = BalancerFaults(self.loop, self.done, script.seed)
-        pets = draw_pets(script.seed, nodes) if plain else ()
-        self.adopted = AdoptedFaults(self.loop, pets, self.checker.report, self.done, self.checker.guests.touch)
+        vms = draw_existing_vms(script.seed, nodes) if is_owned else ()
+        self.adopted = AdoptedFaults(self.loop, vms, self.checker.report, self.done, self.checker.guests.touch)
         self.checker.guests.also = self.adopted.check
         self._write_down()
 

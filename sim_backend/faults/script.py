@@ -26,6 +26,7 @@ from sim_backend.faults.power import FaultPower, draw_power
 JOBS = 20
 NODES_MIN = 5
 HORIZON_S = 7_200.0
+EXISTING_HORIZON_S, JOBS_BESIDE = 5_400.0, 6
 FAULTS_FROM_S = 60.0
 FAULTS_UNTIL_S = 4_200.0
 REPAIRED_BY_S = 4_500.0
@@ -109,7 +110,8 @@ class Drain:
 
 @dataclass(frozen=True, slots=True)
 class FaultScript:
-    """Everything that a run of one seed consists of. `work_factors`: true work / declared work by job."""
+    """Everything that a run of one seed consists of. `work_factors`: true work / declared work by job. `existing_vms`:
+    there are VMs that existed before, whatever the seed."""
 
     seed: int
     nodes: tuple[Node, ...]
@@ -129,6 +131,7 @@ class FaultScript:
     action_ttl_s: float
     power: FaultPower | None = None
     environments: FaultEnvironments | None = None
+    existing_vms: bool = False
     repaired_by_s: float = REPAIRED_BY_S
     horizon_s: float = HORIZON_S
 
@@ -196,6 +199,24 @@ def write_environments(
         speed_factors=dict.fromkeys(script.speed_factors, 1.0),
         power=None,
         environments=environments,
+    )
+
+
+def write_existing_vms(seed: int, nodes: int = NODES_MIN, policy: str | None = None) -> FaultScript:
+    """Return the script of a seed with VMs that existed before: the faults of `write_script` without power, few jobs
+    and no application."""
+    script = write_script(seed, nodes, policy)
+    jobs = script.jobs[:JOBS_BESIDE]
+    names = {job.name for job in jobs}
+    return replace(
+        script,
+        jobs=jobs,
+        apps=(),
+        work_factors={name: factor for name, factor in script.work_factors.items() if name in names},
+        cancelled=script.cancelled if script.cancelled[0] in names else ("", 0.0),
+        power=None,
+        existing_vms=True,
+        horizon_s=EXISTING_HORIZON_S,
     )
 
 

@@ -17,15 +17,26 @@ from sim_backend.bus.faults import BusFaults, FaultKind
 from sim_backend.commands.faults import faults
 from sim_backend.fakes.host import Domain
 from sim_backend.fakes.hypervisor import FakeHypervisor
-from sim_backend.faults.run import CONVERGE_S, FaultRun, loop_settings, run_seed
+from sim_backend.faults.adopted import OwnerFault
+from sim_backend.faults.run import (
+    CONVERGE_S,
+    FaultRun,
+    RunKind,
+    loop_settings,
+    replay_command,
+    run_script,
+    run_seed,
+)
 from sim_backend.faults.script import (
     BUS_KINDS,
     FAULTS_MIN,
     HORIZON_S,
     JOBS,
+    JOBS_BESIDE,
     NODES_MIN,
     REPAIRED_BY_S,
     Fault,
+    write_existing_vms,
     write_script,
 )
 from sim_backend.loop.agent_shell import AgentShell
@@ -58,6 +69,23 @@ def test_every_invariant_holds_and_every_kind_really_happens_within_twenty_seeds
         happened |= set(outcome.faults)
 
     assert {fault.value for fault in Fault} <= happened
+
+
+@pytest.mark.full
+def test_every_fault_of_existing_vms_really_happens_within_twenty_seeds() -> None:
+    happened: set[str] = set()
+    for seed in SEEDS:
+        outcome = run_script(RunKind(existing_vms=True).script(seed))
+        assert not outcome.violations, (seed, outcome.crash)
+        happened |= set(outcome.faults)
+    assert {fault.value for fault in OwnerFault} <= happened
+
+
+def test_scripts_with_existing_vms_have_no_application_and_few_jobs() -> None:
+    script = write_existing_vms(3)
+    assert (len(script.jobs), script.apps, script.power, script.environments) == (JOBS_BESIDE, (), None, None)
+    assert script.incidents == write_script(3).incidents
+    assert replay_command(3, RunKind(existing_vms=True)) == ("trimtab sim faults --seeds 3-3 --nodes 5 --existing-vms")
 
 
 @pytest.mark.parametrize("seed", range(40))
