@@ -16,7 +16,7 @@ from shared.values.load_vector import StandardRun
 from shared.values.new_vm import COPIES_MAX, NewVm
 from shared.values.scalars import whole
 from shared.values.texts import Label, Word
-from shared.values.vm_terms import VmTerms
+from shared.values.vm_terms import TermChanges, VmTerms
 from shared.values.web_app import WebApp
 
 
@@ -206,7 +206,8 @@ class MoveVm:
 
 @dataclass(frozen=True, slots=True)
 class AdoptVm:
-    """Adopt an unmanaged VM, running or shut off, under the job name `job`. Nothing of it changes but our metadata."""
+    """Adopt an unmanaged VM, running or shut off, under the job name `job`. Nothing of it changes but our metadata.
+    `check`: only say whether it could be."""
 
     KIND: ClassVar[str] = "adopt-vm"
     VERSION: ClassVar[int] = 1
@@ -219,12 +220,13 @@ class AdoptVm:
     importance: float = 1.0
     rules: Rules = field(default_factory=Rules)
     terms: VmTerms = field(default_factory=VmTerms)
+    check: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class SetJob:
     """Change what an operator wants of a job or an adopted VM; None leaves a value as it is. `best_effort` removes the
-    goal. `terms`: of an adopted VM alone."""
+    goal. `terms`: of an adopted VM alone, which is meant by its own name too."""
 
     KIND: ClassVar[str] = "set-job"
     VERSION: ClassVar[int] = 1
@@ -236,7 +238,7 @@ class SetJob:
     goal_s: float | None = None
     best_effort: bool = False
     rules: Rules | None = None
-    terms: VmTerms | None = None
+    terms: TermChanges | None = None
 
 
 @dataclass(frozen=True, slots=True)

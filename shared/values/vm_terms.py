@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from enum import StrEnum
+from typing import Any
 
 from shared.base.errors import InvalidValue
 from shared.values.scalars import positive, whole
@@ -60,3 +61,44 @@ class VmTerms:
             positive("pause_s_per_day", self.pause_s_per_day)
             if self.pause_s_per_day > PAUSE_S_PER_DAY_MAX:
                 raise InvalidValue("pause_s_per_day", self.pause_s_per_day, f"at most {PAUSE_S_PER_DAY_MAX:g}")
+
+
+CLEARABLE = ("automation", "moves_per_day", "pause_s_per_day")  # terms that may have no value
+
+
+@dataclass(frozen=True, slots=True)
+class TermChanges:
+    """Changes of some terms of an adopted VM; None leaves a term as it is. `clear`: those that have no value from then
+    on, of `CLEARABLE`."""
+
+    on_shutdown: OnShutdown | None = None
+    suspend: bool | None = None
+    automation: VmAutomation | None = None
+    moves_per_day: int | None = None
+    pause_s_per_day: float | None = None
+    post_copy: bool | None = None
+    failover: bool | None = None
+    clear: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        for name in self.clear:
+            if name not in CLEARABLE:
+                raise InvalidValue("clear", name, "one of " + ", ".join(CLEARABLE))
+            if getattr(self, name) is not None:
+                raise InvalidValue(name, getattr(self, name), "no value: it is cleared at once")
+        self.applied(VmTerms())
+
+    @classmethod
+    def of(cls, terms: VmTerms) -> TermChanges:
+        """Return the changes that make any terms these, but for `running`."""
+        given = {key: value for key in _TERMS if (value := getattr(terms, key)) is not None}
+        return cls(**given, clear=tuple(key for key in CLEARABLE if getattr(terms, key) is None))
+
+    def applied(self, terms: VmTerms) -> VmTerms:
+        """Return the terms with these changes. Raises `InvalidValue` for a term that cannot be."""
+        changed: dict[str, Any] = {key: value for key in _TERMS if (value := getattr(self, key)) is not None}
+        cleared: dict[str, Any] = dict.fromkeys(self.clear)
+        return replace(terms, **changed, **cleared)
+
+
+_TERMS = tuple(one.name for one in fields(TermChanges) if one.name != "clear")

@@ -9,13 +9,16 @@ from daemons.controller.contract.feature import DONE, Refused, RequestHandler
 from daemons.controller.state import transitions
 from daemons.controller.state.cluster import Cluster
 from daemons.controller.state.jobs import JobEntry
-from daemons.controller.state.node_fit import unknown_nodes
+from daemons.controller.state.node_fit import fits_nowhere, inventories, unknown_nodes
+from daemons.controller.state.rule_conflicts import conflict
 from daemons.controller.state.unit_of_work import UnitOfWork
 from daemons.controller.state.vm_terms import terms_of
 from daemons.values.replies import unknown
 from shared.base.errors import InvalidValue
 from shared.protocol.operator_messages import SetJob
 from shared.values.jobs import Job
+
+IMPORTANCE_MIN, IMPORTANCE_MAX = 0.001, 1e6  # as in the files of workloads
 
 
 class JobChanges:
@@ -29,32 +32,42 @@ class JobChanges:
 
     def set(self, request: SetJob, now_s: float) -> Refused:
         """Change what is wanted of a job. Its VMs go on as they are; the next decision follows the new values."""
-        entry = self.cluster.job(request.job)
+        instance = self.cluster.jobs.get(request.job)
+        if instance is not None and instance.job.app:
+            return "invalid-value", f"{request.job!r} is an instance of {instance.job.app!r}: set the web application"
+        entry = self.cluster.job_or_vm(request.job)
         if entry is None:
             return "unknown-job", unknown("job", request.job, self.cluster.jobs)
         if entry.over:
             return "job-over", f"job {request.job!r} is {entry.phase} already"
-        if entry.job.app:
-            return "invalid-value", f"{request.job!r} is an instance of {entry.job.app!r}: set the web application"
-        refused = self._refuse(entry, request)
+        refused = self._refuse(entry, request, now_s)
         if refused != DONE:
             return refused
         try:
             job = self._changed(entry.job, request)
         except InvalidValue as problem:
             return "invalid-value", str(problem)
-        terms = entry.terms if request.terms is None else replace(request.terms, running=terms_of(entry).running)
+        if request.rules is not None:
+            misfit = fits_nowhere(job, inventories(self.cluster, job.environment), self.cluster.vm_overhead_mib)
+            if misfit:
+                return "fits-no-node", misfit
+        terms = entry.terms if request.terms is None else request.terms.applied(terms_of(entry))
         if job == entry.job and terms == entry.terms:
             return DONE
         entry.job, entry.terms = job, terms
         transitions.outdate(entry)
         self.unit_of_work.change(entry)
         self.unit_of_work.place = True
-        self.unit_of_work.emit(now_s, "job-changed", request.job)
+        self.unit_of_work.emit(now_s, "job-changed", entry.job.name)
         return DONE
 
-    def _refuse(self, entry: JobEntry, request: SetJob) -> Refused:
+    def _refuse(self, entry: JobEntry, request: SetJob, now_s: float) -> Refused:
         aims = request.goal_s is not None
+        if request.importance is not None and not IMPORTANCE_MIN <= request.importance <= IMPORTANCE_MAX:
+            bounds = f"a number from {IMPORTANCE_MIN:g} to {IMPORTANCE_MAX:g}"
+            return "invalid-value", f"importance is {request.importance:g}, expected {bounds}"
+        if request.goal_s is not None and request.goal_s <= now_s:
+            return "invalid-value", "the goal has passed: give a time that is to come"
         if aims and request.best_effort:
             return "invalid-value", "a goal and no goal at once: give one of them"
         if aims and entry.adopted:
@@ -67,9 +80,12 @@ class JobChanges:
                 f"{request.job!r} is not an adopted VM; it has no automation level or budget",
             )
         if request.rules is not None:
-            lacking = unknown_nodes(self.cluster, request.rules)
+            lacking = "" if entry.job.environment else unknown_nodes(self.cluster, request.rules)
             if lacking:
                 return "unknown-node", lacking
+            contradiction = conflict(self.cluster, entry.job.name, request.rules)
+            if contradiction:
+                return "invalid-value", contradiction
         return DONE
 
     @staticmethod

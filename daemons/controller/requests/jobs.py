@@ -13,15 +13,13 @@ from daemons.controller.requests.vms import VmRequests
 from daemons.controller.state.cluster import Cluster
 from daemons.controller.state.jobs import OVER, JobEntry
 from daemons.controller.state.migration_fit import no_template
-from daemons.controller.state.node_fit import fits_nowhere
-from daemons.controller.state.tenancy import nodes_of
+from daemons.controller.state.node_fit import fits_nowhere, inventories
 from daemons.controller.state.transitions import cancel
 from daemons.controller.state.unit_of_work import UnitOfWork
 from daemons.values.records.cluster import DECLARED
 from daemons.values.replies import unknown
 from shared.protocol.operator_messages import CancelJob, ReleaseVm, SubmitJob
 from shared.values.jobs import Job, JobPhase
-from shared.values.nodes import Node
 
 
 class JobRequests:
@@ -55,7 +53,7 @@ class JobRequests:
         refused = self._features.refuse(replace(request, job=job), caller, now_s)
         if refused != DONE:
             return refused
-        misfit = fits_nowhere(job, self._inventories(job.environment), self.cluster.vm_overhead_mib)
+        misfit = fits_nowhere(job, inventories(self.cluster, job.environment), self.cluster.vm_overhead_mib)
         if misfit:
             return "fits-no-node", misfit
         lacking = no_template(job.template, self.cluster)
@@ -81,11 +79,6 @@ class JobRequests:
         if taken:
             return "duplicate-name", f"the adopted VM {taken!r} has the name of one of its VMs; choose another name"
         return DONE
-
-    def _inventories(self, environment: str) -> list[Node]:
-        if environment:
-            return nodes_of(self.cluster.environments[environment].agreement, self.cluster)
-        return [node.inventory for node in self.cluster.nodes.values() if node.inventory is not None]
 
     def _cancel(self, request: CancelJob, _caller: Caller, now_s: float) -> Refused:
         entry = self.cluster.job(request.job)

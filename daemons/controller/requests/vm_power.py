@@ -31,7 +31,7 @@ class VmPower:
 
     def power(self, request: PowerVm, now_s: float) -> Refused:
         """Start a VM that is shut off, or shut its guest down."""
-        entry = self.cluster.job(request.job)
+        entry = self.cluster.job_or_vm(request.job)
         if entry is None:
             return "unknown-job", unknown("VM", request.job, [e.job.name for e in self.cluster.adopted.values()])
         if not entry.adopted:

@@ -21,6 +21,7 @@ from daemons.controller.state.migration_fit import lacking_on
 from daemons.controller.state.node_fit import unknown_nodes
 from daemons.controller.state.nodes import NodeEntry
 from daemons.controller.state.queries import is_busy, is_unknown
+from daemons.controller.state.rule_conflicts import conflict
 from daemons.controller.state.tenancy import admits
 from daemons.controller.state.transitions import reconcile_vm, rest
 from daemons.controller.state.unit_of_work import UnitOfWork
@@ -229,9 +230,11 @@ class VmRequests:
     def adopt(self, request: AdoptVm, now_s: float) -> Refused:
         """Take over an unmanaged VM, or a managed one whose job is unknown, running or shut off."""
         known = self.cluster.jobs.get(request.job)
-        if known is not None:
-            if known.request == request.request:
-                return DONE
+        if known is not None and known.request == request.request:
+            return DONE
+        if known is not None and known.phase is JobPhase.FORGOTTEN and request.job in self.cluster.active:
+            return "vm-busy", f"{request.job!r} is being released; try again in a moment"
+        if known is not None and not (known.adopted and known.phase is JobPhase.FORGOTTEN):
             return "duplicate-name", f"there is a job {request.job!r} already; choose another name"
         if request.job in self.cluster.web_names:
             return "duplicate-name", f"{request.job!r} is or was a web application; choose another name"
@@ -256,6 +259,9 @@ class VmRequests:
         unknown_node = unknown_nodes(self.cluster, request.rules)
         if unknown_node:
             return "unknown-node", unknown_node
+        contradiction = conflict(self.cluster, request.job, request.rules)
+        if contradiction:
+            return "invalid-value", contradiction
         try:
             stage = Stage(0.0, status.vcpus * node.inventory.core_mhz, memory_mib=status.memory_mib)
             job = Job(
@@ -268,6 +274,8 @@ class VmRequests:
             )
         except InvalidValue as problem:
             return "invalid-value", str(problem)
+        if request.check:
+            return DONE
         entry = JobEntry(job, request.request, self.deciding.next_submission(), accepted_s=now_s, adopted=request.vm)
         runs = status.state in LIVE_STATES
         entry.terms = replace(request.terms, running=runs)
@@ -293,7 +301,7 @@ class VmRequests:
 
     def forget(self, request: ReleaseVm, now_s: float) -> Refused:
         """Release a job whose VMs all run."""
-        entry = self.cluster.job(request.job)
+        entry = self.cluster.job_or_vm(request.job)
         if entry is None:
             return "unknown-job", unknown("job", request.job, self.cluster.jobs)
         if entry.phase is JobPhase.FORGOTTEN:

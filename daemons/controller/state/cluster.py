@@ -53,6 +53,12 @@ class Cluster:
         entry = self.jobs.get(name)
         return None if entry is None or entry.job.app else entry
 
+    def job_or_vm(self, name: str) -> JobEntry | None:
+        """Return the job of that name, or the adopted VM whose own name it is; None when there is neither."""
+        instance = self.instances.get(name)
+        entry = self.job(name)
+        return entry if entry is not None or instance is None or not instance.job.adopted else instance.job
+
     def add_job(self, entry: JobEntry, records: tuple[InstanceRecord, ...] = ()) -> None:
         """Take a job in, with what the store knew of its instances."""
         self.jobs[entry.job.name] = entry

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from daemons.controller.state.cluster import Cluster
+from daemons.controller.state.tenancy import nodes_of
 from daemons.values.replies import unknown
 from shared.values.jobs import Job, PreferenceKind, Rules
 from shared.values.nodes import Node
@@ -48,8 +49,16 @@ def fits_nowhere(job: Job, nodes: list[Node], vm_overhead_mib: float) -> str:
     return ""
 
 
+def inventories(cluster: Cluster, environment: str) -> list[Node]:
+    """Return what is known of the nodes on which workloads of an environment ("": of none) may run, now or later."""
+    if environment:
+        return nodes_of(cluster.environments[environment].agreement, cluster)
+    return [node.inventory for node in cluster.nodes.values() if node.inventory is not None]
+
+
 def unknown_nodes(cluster: Cluster, rules: Rules) -> str:
-    """Return which node of the rules does not take part ("": all do)."""
+    """Return which node of the rules does not take part ("": all do). It names others: not for those who own an
+    environment."""
     preferred = (one.target for one in rules.preferred if one.kind in _ABOUT_NODES)
     named = (*rules.node_affinity, *rules.node_anti_affinity, *preferred)
     return next((unknown("node", name, cluster.nodes) for name in named if name not in cluster.nodes), "")

@@ -14,6 +14,7 @@ from daemons.controller.state.cluster import Cluster
 from daemons.controller.state.jobs import JobEntry
 from daemons.controller.state.migration_fit import no_template
 from daemons.controller.state.node_fit import could_hold, unknown_nodes, why_none
+from daemons.controller.state.rule_conflicts import conflict
 from daemons.controller.state.unit_of_work import UnitOfWork
 from daemons.controller.state.web_app import RECENT_S, WHOLE, Sample, WebEntry, misses_goal
 from daemons.controller.web.calibration import calibrate
@@ -94,9 +95,13 @@ class WebApps:
         strange = next((name for name in goals if name not in {flow.name for flow in app.flows}), None)
         if strange is not None:
             return "invalid-value", unknown("flow", strange, [flow.name for flow in app.flows])
-        lacking = unknown_nodes(self.cluster, request.rules or app.rules)
-        if lacking:
-            return "unknown-node", lacking
+        if request.rules is not None:
+            lacking = "" if app.environment else unknown_nodes(self.cluster, request.rules)
+            if lacking:
+                return "unknown-node", lacking
+            contradiction = conflict(self.cluster, app.name, request.rules)
+            if contradiction:
+                return "invalid-value", contradiction
         try:
             flows = tuple(with_goal(flow, goals[flow.name]) if flow.name in goals else flow for flow in app.flows)
             app = replace(

@@ -12,7 +12,7 @@ from shared.values.actions import Action, ActionKind, GuestChange, Outcome
 from shared.values.jobs import JobPhase
 from shared.values.lease import SeenLease
 from shared.values.nodes import HugepagePool, Node, NodeCondition, PowerOperation
-from shared.values.vm_terms import VmTerms
+from shared.values.vm_terms import TermChanges, VmTerms
 from shared.values.vms import VmState, VmStatus
 from tests.support.controller_harness import ControllerHarness
 
@@ -173,7 +173,7 @@ def test_two_vms_do_not_go_where_hugepages_are_left_for_one() -> None:
 
 def test_failover_that_is_turned_off_is_undone_on_the_host() -> None:
     rig = Rig()
-    assert rig.harness.ask(SetJob("s", "db", terms=VmTerms())).done
+    assert rig.harness.ask(SetJob("s", "db", terms=TermChanges.of(VmTerms()))).done
     (adopt,) = rig.obey()
     assert adopt.spec is not None
     assert (adopt.kind, adopt.expects, adopt.spec.failover) == (ActionKind.ADOPT, 1, False)

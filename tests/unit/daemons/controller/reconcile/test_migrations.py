@@ -10,7 +10,7 @@ from daemons.values.settings import Automation, MigrationSettings, PolicyChoice
 from shared.protocol.operator_messages import AdoptVm, DrainNode, MoveVm, SetJob
 from shared.values.actions import Action, ActionKind, Outcome
 from shared.values.migration_terms import MigrationFigures, MigrationMethod, MigrationTerms
-from shared.values.vm_terms import VmTerms
+from shared.values.vm_terms import TermChanges
 from shared.values.vms import VmState, VmStatus
 from tests.support.controller_harness import ControllerHarness
 
@@ -119,7 +119,7 @@ def test_an_operator_who_insists_is_followed() -> None:
 def test_post_copy_is_used_where_it_is_allowed(of_vm: bool) -> None:
     harness = harness_of(400.0, post_copy=not of_vm, **BUSY)
     if of_vm:
-        harness.ask(SetJob("s", "pet", terms=VmTerms(post_copy=True)))
+        harness.ask(SetJob("s", "pet", terms=TermChanges(post_copy=True)))
     harness.ask(DrainNode("d", "n1", True))
     harness.wait(20.0, reporting=["n1", "n2"])
     (action,) = moves(harness)

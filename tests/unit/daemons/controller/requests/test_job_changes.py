@@ -15,15 +15,16 @@ from shared.protocol.operator_messages import (
     CancelJob,
     DrainNode,
     MoveVm,
+    ReleaseVm,
     SetJob,
     SetWeb,
     SubmitJob,
     SubmitWeb,
 )
 from shared.values.actions import ActionKind
-from shared.values.jobs import Rules
+from shared.values.jobs import JobPhase, Rules
 from shared.values.migration_terms import MigrationFigures, MigrationMethod
-from shared.values.vm_terms import OnShutdown, VmAutomation, VmTerms
+from shared.values.vm_terms import OnShutdown, TermChanges, VmAutomation, VmTerms
 from shared.values.vms import VmState, VmStatus
 from shared.values.web_app import Flow
 from tests.support.controller_harness import ControllerHarness, job
@@ -74,9 +75,12 @@ def test_what_is_the_same_changes_nothing() -> None:
         (SetJob("1", "nobody", importance=1.0), "unknown-job", "nobody"),
         (SetJob("2", "j", importance=-1.0), "invalid-value", "importance"),
         (SetJob("3", "j", goal_s=1.0, best_effort=True), "invalid-value", "one of them"),
-        (SetJob("4", "j", terms=VmTerms()), "not-a-vm", "'j'"),
+        (SetJob("4", "j", terms=TermChanges()), "not-a-vm", "'j'"),
         (SetJob("5", "j", rules=Rules(node_affinity=("n7",))), "unknown-node", "n7"),
         (SetJob("6", "pet", goal_s=1e9), "invalid-value", "goal"),
+        (SetJob("7", "j", goal_s=-1.0), "invalid-value", "has passed"),
+        (SetJob("8", "j", importance=1e7), "invalid-value", "from 0.001 to 1e+06"),
+        (SetJob("9", "j", rules=Rules(node_anti_affinity=("n1", "n2"))), "fits-no-node", "none of 2 nodes"),
     ],
 )
 def test_what_cannot_be_is_refused_and_changes_nothing(request_: SetJob, code: str, word: str) -> None:
@@ -97,9 +101,82 @@ def test_terms_of_a_vm_are_changed_and_whether_it_should_run_is_not() -> None:
     harness = harness_of(pet=True)
     entry = harness.controller.cluster.jobs["pet"]
     terms = VmTerms(running=False, on_shutdown=OnShutdown.RESTART, moves_per_day=2)
-    assert harness.ask(SetJob("s", "pet", terms=terms)).done
+    assert harness.ask(SetJob("s", "pet", terms=TermChanges.of(terms))).done
     assert entry.terms == replace(terms, running=True)
     assert harness.orders == []
+
+
+def test_what_two_operators_change_at_once_is_all_kept() -> None:
+    """Given changes of some terms each, then neither takes back the other's."""
+    harness = harness_of(pet=True)
+    entry = harness.controller.cluster.jobs["pet"]
+    assert harness.ask(SetJob("1", "pet", terms=TermChanges(failover=True, moves_per_day=3))).done
+    assert harness.ask(SetJob("2", "pet", terms=TermChanges(automation=VmAutomation.OFF))).done
+    assert entry.terms == VmTerms(failover=True, moves_per_day=3, automation=VmAutomation.OFF)
+    assert harness.ask(SetJob("3", "pet", terms=TermChanges(clear=("moves_per_day", "automation")))).done
+    assert entry.terms == VmTerms(failover=True)
+
+
+def test_a_vm_is_meant_by_its_own_name_too() -> None:
+    harness = harness_of()
+    harness.vms["n1"]["www.example.org"] = replaced("www.example.org")
+    harness.report("n1")
+    assert harness.ask(AdoptVm("a", "n1", "www.example.org", "www")).done
+    harness.obey()
+    assert harness.ask(SetJob("s", "www.example.org", importance=3.0)).done
+    assert harness.controller.cluster.jobs["www"].job.importance == 3.0
+    assert harness.ask(ReleaseVm("r", "www.example.org")).done
+
+
+def replaced(vm: str) -> VmStatus:
+    return structs.replace(PET, vm=vm)
+
+
+def test_a_released_vm_is_adopted_again_under_its_name() -> None:
+    harness = harness_of(pet=True)
+    assert harness.ask(ReleaseVm("r", "pet")).done
+    assert harness.ask(AdoptVm("b", "n1", "pet", "pet")).code == "vm-busy"
+    harness.obey()
+    harness.vms["n1"]["pet"] = PET
+    harness.report("n1")
+    assert harness.ask(AdoptVm("c", "n1", "pet", "pet", importance=2.0)).done
+    harness.obey()
+    entry = harness.controller.cluster.jobs["pet"]
+    assert (entry.phase, entry.job.importance, entry.released) == (JobPhase.RUNNING, 2.0, True)
+    assert harness.store.get(("job", "pet")).phase is JobPhase.RUNNING
+
+
+def test_whether_a_vm_could_be_adopted_is_asked_without_a_change() -> None:
+    harness = harness_of()
+    harness.vms["n1"]["pet"] = PET
+    harness.report("n1")
+    assert harness.ask(AdoptVm("1", "n1", "pet", "pet", check=True)).done
+    assert harness.ask(AdoptVm("2", "n1", "pet", "j", check=True)).code == "duplicate-name"
+    assert harness.ask(AdoptVm("3", "n1", "pet", "no name", check=True)).code == "invalid-value"
+    rules = Rules(node_affinity=("n9",))
+    assert harness.ask(AdoptVm("4", "n1", "pet", "pet", rules=rules, check=True)).code == "unknown-node"
+    assert (set(harness.controller.cluster.jobs), harness.orders) == ({"j"}, [])
+
+
+@pytest.mark.parametrize(
+    ("mine", "theirs", "word"),
+    [
+        (Rules(vm_affinity=("j",)), Rules(vm_anti_affinity=("pet",)), "whose vm_anti_affinity names 'pet'"),
+        (Rules(vm_anti_affinity=("j",)), Rules(vm_affinity=("pet",)), "whose vm_affinity names 'pet'"),
+        (Rules(vm_affinity=("j",), anti_affinity="g"), Rules(anti_affinity="g"), "the same anti_affinity, 'g'"),
+        (Rules(vm_anti_affinity=("j",), affinity="g"), Rules(affinity="g"), "the same affinity, 'g'"),
+        (Rules(vm_affinity=("j",), affinity_scope="rack"), Rules(vm_anti_affinity=("pet",)), ""),
+        (Rules(vm_affinity=("j", "nobody")), Rules(), ""),
+    ],
+)
+def test_rules_that_contradict_those_of_another_are_refused(mine: Rules, theirs: Rules, word: str) -> None:
+    harness = harness_of(pet=True)
+    assert harness.ask(SetJob("1", "j", rules=theirs)).done
+    before = harness.controller.cluster.jobs["pet"].record()
+    reply = harness.ask(SetJob("2", "pet", rules=mine))
+    assert reply.done is not bool(word)
+    assert word in reply.detail
+    assert (harness.controller.cluster.jobs["pet"].record() == before) is bool(word)
 
 
 @pytest.mark.parametrize(("key", "value"), [("moves_per_day", 0), ("moves_per_day", -1), ("pause_s_per_day", 0.0)])
@@ -115,7 +192,7 @@ def moves_of(harness: ControllerHarness) -> list[str]:
     return [one.vm for one in harness.obey() if one.kind is ActionKind.MIGRATE and one.vm == "pet"]
 
 
-def drained(terms: VmTerms, **settings: object) -> ControllerHarness:
+def drained(terms: TermChanges, **settings: object) -> ControllerHarness:
     """The VM's node is drained: decisions want to move the VM."""
     settings.setdefault("placement", PolicyChoice("apc"))
     harness = harness_of(pet=True, **settings)
@@ -126,13 +203,13 @@ def drained(terms: VmTerms, **settings: object) -> ControllerHarness:
 
 
 def test_its_own_automation_level_counts_for_more_than_the_clusters() -> None:
-    assert moves_of(drained(VmTerms(automation=VmAutomation.AUTO), automation=Automation.ADVISE)) == ["pet"]
-    assert moves_of(drained(VmTerms(automation=VmAutomation.ADVISE), automation=Automation.AUTO)) == []
-    assert moves_of(drained(VmTerms(automation=VmAutomation.OFF), automation=Automation.AUTO)) == []
+    assert moves_of(drained(TermChanges(automation=VmAutomation.AUTO), automation=Automation.ADVISE)) == ["pet"]
+    assert moves_of(drained(TermChanges(automation=VmAutomation.ADVISE), automation=Automation.AUTO)) == []
+    assert moves_of(drained(TermChanges(automation=VmAutomation.OFF), automation=Automation.AUTO)) == []
 
 
 def test_one_that_asks_for_confirmation_waits_in_a_cluster_that_does_not() -> None:
-    harness = drained(VmTerms(automation=VmAutomation.CONFIRM), automation=Automation.AUTO)
+    harness = drained(TermChanges(automation=VmAutomation.CONFIRM), automation=Automation.AUTO)
     assert moves_of(harness) == []
     pending = harness.controller.deciding.pending
     assert pending is not None
@@ -142,7 +219,7 @@ def test_one_that_asks_for_confirmation_waits_in_a_cluster_that_does_not() -> No
 def test_an_operators_drain_counts_for_more_than_the_budget() -> None:
     harness = harness_of(pet=True, placement=PolicyChoice("apc"), automation=Automation.AUTO)
     entry = harness.controller.cluster.jobs["pet"]
-    harness.ask(SetJob("s", "pet", terms=VmTerms(moves_per_day=1)))
+    harness.ask(SetJob("s", "pet", terms=TermChanges(moves_per_day=1)))
     entry.moves_s = (harness.now_s,)
     snapshot = harness.controller.deciding.builder.build(harness.now_s)
     assert [one.members for one in snapshot.constraints] == [("pet",)]
@@ -155,7 +232,7 @@ def test_an_operators_drain_counts_for_more_than_the_budget() -> None:
 def test_pauses_by_migrations_use_up_the_budget() -> None:
     harness = harness_of(pet=True, placement=PolicyChoice("apc"), automation=Automation.AUTO)
     entry = harness.controller.cluster.jobs["pet"]
-    harness.ask(SetJob("s", "pet", terms=VmTerms(pause_s_per_day=2.0)))
+    harness.ask(SetJob("s", "pet", terms=TermChanges(pause_s_per_day=2.0)))
     harness.ask(MoveVm("m", "pet", "n2"))
     (move,) = [one for one in harness.take_orders() if one.kind is ActionKind.MIGRATE]
     figures = MigrationFigures(MigrationMethod.PRE_COPY, duration_s=9.0, downtime_s=1.5)
