@@ -261,6 +261,14 @@ def test_a_web_application_is_changed() -> None:
     assert harness.controller.cluster.web["shop"].app == app
 
 
+def test_an_application_whose_rules_name_a_node_that_is_gone_is_changed_otherwise() -> None:
+    harness = harness_of()
+    app = shop("shop", rules=Rules(node_anti_affinity=("gone",)))
+    assert harness.ask(SubmitWeb("w", app)).done
+    assert harness.ask(SetWeb("s", "shop", importance=2.0)).done
+    assert harness.ask(SetWeb("t", "shop", rules=Rules(node_affinity=("gone",)))).code == "unknown-node"
+
+
 def test_an_adopted_vm_gets_its_terms_at_once() -> None:
     harness = harness_of()
     harness.vms["n2"]["pet"] = structs.replace(PET)
