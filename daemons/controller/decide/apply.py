@@ -15,7 +15,7 @@ from daemons.controller.state.jobs import JobEntry
 from daemons.controller.state.migration_fit import misfit
 from daemons.controller.state.tenancy import Units, admits
 from daemons.controller.state.unit_of_work import UnitOfWork
-from daemons.controller.state.vm_terms import is_kept, note_move
+from daemons.controller.state.vm_terms import is_kept
 from daemons.planning import order
 from daemons.planning.diff import diff
 from daemons.planning.observed import Headroom, PlannedAction
@@ -126,8 +126,6 @@ class DesiredState:
                 transitions.reallot(self.cluster, entry, change.allotments)
         if change.kind is not ChangeKind.RESIZE:
             entry.changed_s = now_s
-        if change.kind is ChangeKind.MIGRATE and change.reason.code is not ReasonCode.OPERATOR:
-            note_move(entry, now_s)
         self._ranks += 1
         entry.wanted_rank = self._ranks
         self.unit_of_work.change(entry)

@@ -247,14 +247,18 @@ class SnapshotBuilder:
         return [least[entry.job.name] for entry in jobs]
 
     def _out_of_budget(self, jobs: Sequence[JobEntry], now_s: float) -> list[Constraint]:
-        """Return what keeps VMs where they are that decisions have moved as often as their terms allow. An operator's
-        drain counts for more."""
+        """Return what keeps VMs where they are: decisions have moved them as often as their terms allow, for which an
+        operator's drain counts for more, or their migrations do not converge."""
         drained = {name for name, node in self.cluster.nodes.items() if node.held}
         spent = [entry for entry in jobs if entry.adopted and is_out_of_budget(entry, now_s)]
         return [
             Constraint(ConstraintKind.KEEP, (entry.job.name,))
             for entry in spent
             if not any(allotment.node in drained for allotment in entry.allotments)
+        ] + [
+            Constraint(ConstraintKind.KEEP, (entry.job.name,))
+            for entry in jobs
+            if any(now_s < instance.move_at_s for instance in entry.instances)
         ]
 
     def _takes_mib(self, entry: JobEntry, frozen: Mapping[str, tuple[str, ...]]) -> float:

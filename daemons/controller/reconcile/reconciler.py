@@ -21,7 +21,7 @@ from daemons.controller.state.migration_fit import lacking_on
 from daemons.controller.state.queries import is_busy
 from daemons.controller.state.tenancy import admits
 from daemons.controller.state.unit_of_work import UnitOfWork
-from daemons.controller.state.vm_terms import fails_over, note_pause, runs
+from daemons.controller.state.vm_terms import fails_over, note_move, note_pause, runs
 from daemons.models.migration_backoff import FIRST_S
 from daemons.planning import order
 from daemons.planning.diff import diff
@@ -130,8 +130,6 @@ class Reconciler:
             lack = need.kind is ActionKind.MIGRATE and lacking_on(
                 self.cluster, self.cluster.instances[need.vm], need.to_node
             )
-            if need.kind is ActionKind.MIGRATE and not lack and self._will_not_converge(need, entry, now_s):
-                return diff(observed(self.cluster, entry))
             if lack:
                 why = f"{need.to_node} lacks {', '.join(lack)}"
                 self.unit_of_work.emit(now_s, "migration-unfit", entry.job.name, f"{need.vm}: {why}")
@@ -139,18 +137,19 @@ class Reconciler:
                 return diff(observed(self.cluster, entry))
         return difference
 
-    def _will_not_converge(self, need: PlannedAction, entry: JobEntry, now_s: float) -> bool:
-        """Return whether a migration that a decision wants would not end; the VM then stays for a while. An operator
-        who insists is followed."""
+    def _will_not_converge(self, need: PlannedAction, now_s: float) -> bool:
+        """Return whether a migration that a decision wants would not end; the VM then stays for a while, as far as
+        decisions go. An operator who insists is followed."""
         instance = self.cluster.instances[need.vm]
-        why = "" if instance.insisted else self.migrations.refusal(instance, need.node, need.to_node, now_s)
-        if not why:
+        if need.kind is not ActionKind.MIGRATE or instance.insisted:
             return False
-        detail = f"{need.vm} to {need.to_node}: {why}"
-        self.unit_of_work.emit(now_s, "migration-will-not-converge", entry.job.name, detail)
-        instance.retry_at_s = max(instance.retry_at_s, self.migrations.until_s(instance), now_s + FIRST_S)
-        self._stay(entry, instance, need.node)
-        return True
+        why = self.migrations.refusal(instance, need.node, need.to_node, now_s)
+        if why:
+            detail = f"{need.vm} to {need.to_node}: {why}"
+            self.unit_of_work.emit(now_s, "migration-will-not-converge", instance.job.job.name, detail)
+            instance.move_at_s = max(instance.move_at_s, self.migrations.until_s(instance), now_s + FIRST_S)
+            self._stay(instance.job, instance, need.node)
+        return bool(why)
 
     def _is_others(self, need: PlannedAction, entry: JobEntry) -> bool:
         """Return whether an action would undo an external change while reconciliation is paused."""
@@ -178,6 +177,8 @@ class Reconciler:
         is stopped when it may be."""
         instance = self.cluster.instances[need.vm]
         if need.kind is ActionKind.STOP and not self._features.may_stop(instance.job, now_s):
+            return True
+        if need.kind is ActionKind.MIGRATE and not instance.insisted and now_s < instance.move_at_s:
             return True
         return need.kind is not ActionKind.START and now_s < instance.retry_at_s
 
@@ -282,7 +283,8 @@ class Reconciler:
             if stuck is not None:
                 chosen = [order.suspension(stuck)]
         for need in chosen:
-            self._issue(need, now_s)
+            if not self._will_not_converge(need, now_s):
+                self._issue(need, now_s)
         for need in wave.blocked:
             entry = self.cluster.active[need.workload]
             self.blocked[need.workload] = entry
@@ -299,6 +301,8 @@ class Reconciler:
             generation, spec = self._bring(instance, need, now_s)
         elif need.kind is ActionKind.MIGRATE:
             self.cluster.claim(instance, need.to_node)
+            if not instance.insisted:
+                note_move(entry, now_s)
         elif need.kind is ActionKind.SET_CPU and need.set_mhz > instance.cpu_mhz:
             self.cluster.set_cpu(instance, need.set_mhz)
         self.drift.ordered(instance, need.kind, need.node, need.to_node)
@@ -381,9 +385,10 @@ class Reconciler:
         how = ""
         if result.kind is ActionKind.MIGRATE:
             how = self.migrations.answered(instance, result, now_s)
+            if result.migrated is not None and not instance.insisted:
+                note_pause(entry, result.migrated.downtime_s, now_s)
             instance.insisted = False
-        if result.migrated is not None:
-            note_pause(entry, result.migrated.downtime_s, now_s)
+            instance.move_at_s = self.migrations.until_s(instance)
         if result.outcome is Outcome.OK:
             if result.kind is ActionKind.ADOPT and result.status is not None:
                 entry.taken = True
@@ -410,7 +415,7 @@ class Reconciler:
         )
         instance.failures += 1
         back_off_s = self._back_off_s(instance.failures)
-        instance.retry_at_s = max(now_s + back_off_s, self.migrations.until_s(instance))
+        instance.retry_at_s = now_s + back_off_s
         anew = result.kind is ActionKind.START and entry.failover_to == result.node
         if result.outcome in FOR_THE_TARGET and (anew or result.kind is ActionKind.MIGRATE):
             targets = {result.node} if anew else instance.places - {result.node}

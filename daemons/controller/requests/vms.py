@@ -168,11 +168,11 @@ class VmRequests:
         if allotment.node == node.name:
             return DONE
         reconcile_vm(entry, now_s)
-        instance.insisted = True
         wanted = list(entry.allotments)
         wanted[index] = Allotment(node.name, allotment.cpu_mhz)
         change = Change(entry.job.name, entry.revision, ChangeKind.MIGRATE, tuple(wanted), BY_OPERATOR)
         self.deciding.desired.apply([change], now_s)
+        instance.insisted = entry.allotments[index].node == node.name
         self.unit_of_work.emit(now_s, "vm-migration-requested", request.vm, f"{allotment.node} to {node.name}")
         return DONE
 

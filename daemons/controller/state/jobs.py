@@ -64,9 +64,9 @@ class Instance:
     that this controller knows of. `shunned`: nodes to which a migration has failed, each with the time until which
     decisions avoid it. `exit`: how an adopted VM stopped last (None: with its host, or not known);
     `host_restarted`: its host has restarted since it was seen live. `failover`, `migration_facts`: see InstanceRecord.
-    `insisted`: an operator asked for its migration. `needs`: what it needs of a node that it is migrated to, as
-    reported last; `pages`: the hugepages that it holds. `memory_mib`: its ordinary memory and its overhead, without
-    what is in hugepages.
+    `insisted`: an operator asked for its migration. `move_at_s`: until then no decision migrates it. `needs`: what it
+    needs of a node that it is migrated to, as reported last; `pages`: the hugepages that it holds. `memory_mib`: its
+    ordinary memory and its overhead, without what is in hugepages.
     """
 
     vm: str
@@ -106,6 +106,7 @@ class Instance:
     exit: GuestChange | None = None
     host_restarted: bool = False
     insisted: bool = False
+    move_at_s: float = 0.0
     failover: FailoverFacts | None = None
     migration_facts: VmMigrations = NO_MIGRATIONS
 

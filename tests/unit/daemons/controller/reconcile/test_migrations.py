@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from daemons.values.settings import Automation, MigrationSettings, PolicyChoice
-from shared.protocol.operator_messages import AdoptVm, DrainNode, MoveVm, SetJob
+from shared.protocol.operator_messages import AdoptVm, DrainNode, MoveVm, PowerVm, SetJob
 from shared.values.actions import Action, ActionKind, Outcome
 from shared.values.migration_terms import MigrationFigures, MigrationMethod, MigrationTerms
 from shared.values.vm_terms import TermChanges
@@ -159,6 +159,52 @@ def test_one_that_did_not_converge_is_tried_again_after_ever_longer_times() -> N
         assert harness.now_s < 20_000.0
     assert tries[1] - tries[0] >= 890.0
     assert tries[2] - tries[1] >= 1_780.0
+
+
+def test_one_that_did_not_converge_is_still_shut_down_resized_and_moved_by_an_operator() -> None:
+    """What waits is the next migration by a decision, and nothing else."""
+    harness = harness_of(link=0.0, **BUSY)
+    figures = MigrationFigures(MigrationMethod.AUTO_CONVERGE, duration_s=60.0, dirty_mib_per_s=900.0)
+    harness.ask(DrainNode("d", "n1", True))
+    harness.wait(15.0, reporting=["n1", "n2"])
+    (action,) = moves(harness)
+    harness.result(action, Outcome.NOT_CONVERGING, migrated=figures)
+    harness.wait(60.0, reporting=["n1", "n2"])
+    assert ActionKind.MIGRATE not in [order.kind for order in harness.obey()]
+    harness.ask(DrainNode("u", "n1", False))
+    harness.obey()
+
+    assert harness.ask(MoveVm("m", "pet", "n2")).done
+    (again,) = moves(harness)
+    harness.result(again, Outcome.NOT_CONVERGING, migrated=figures)
+    harness.wait(60.0, reporting=["n1", "n2"])
+    harness.obey()
+    assert harness.ask(PowerVm("p", "pet", False)).done
+    assert ActionKind.STOP in [order.kind for order in harness.take_orders()]
+
+
+def test_migrations_that_wait_for_their_turn_are_judged_when_it_comes() -> None:
+    """Given three large VMs whose migrations take all of the link, then each is migrated in its turn."""
+    harness = harness_of(link=1_000.0, **CALM)
+    large = {"dirty_mib_per_s": 5.0, "resident_mib": 400_000, "working_set_mib": 100}
+    for number in range(3):
+        name = f"large{number}"
+        harness.vms["n1"][name] = VmStatus(
+            name, VmState.RUNNING, memory_mib=200, vcpus=1, cpu_mhz=100.0, managed=False, **large
+        )
+        harness.report("n1")
+        assert harness.ask(AdoptVm(f"a{number}", "n1", name, name)).done
+        harness.obey()
+        harness.report("n1")
+    harness.ask(DrainNode("d", "n1", True))
+    found = set()
+    for _ in range(20):
+        harness.wait(5.0, reporting=["n1", "n2"])
+        for action in moves(harness):
+            found.add(action.vm)
+            harness.result(action)
+    assert found >= {"large0", "large1", "large2"}
+    assert harness.happenings("migration-will-not-converge") == []
 
 
 def test_several_at_a_time_share_the_link() -> None:

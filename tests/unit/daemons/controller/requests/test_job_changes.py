@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from msgspec import structs
 
-from daemons.controller.state.vm_terms import pause_left_s
+from daemons.controller.state.vm_terms import moves_left, pause_left_s
 from daemons.values.settings import Automation, PolicyChoice
 from shared.base.errors import InvalidValue
 from shared.protocol.operator_messages import (
@@ -21,7 +21,7 @@ from shared.protocol.operator_messages import (
     SubmitJob,
     SubmitWeb,
 )
-from shared.values.actions import ActionKind
+from shared.values.actions import Action, ActionKind
 from shared.values.jobs import JobPhase, Rules
 from shared.values.migration_terms import MigrationFigures, MigrationMethod
 from shared.values.vm_terms import OnShutdown, TermChanges, VmAutomation, VmTerms
@@ -229,21 +229,38 @@ def test_an_operators_drain_counts_for_more_than_the_budget() -> None:
     assert len(entry.moves_s) == 2
 
 
-def test_pauses_by_migrations_use_up_the_budget() -> None:
-    harness = harness_of(pet=True, placement=PolicyChoice("apc"), automation=Automation.AUTO)
-    entry = harness.controller.cluster.jobs["pet"]
-    harness.ask(SetJob("s", "pet", terms=TermChanges(pause_s_per_day=2.0)))
-    harness.ask(MoveVm("m", "pet", "n2"))
-    (move,) = [one for one in harness.take_orders() if one.kind is ActionKind.MIGRATE]
+def migrate(harness: ControllerHarness) -> None:
+    """Have all orders done, among them a migration of the VM that pauses it for 1.5 s."""
     figures = MigrationFigures(MigrationMethod.PRE_COPY, duration_s=9.0, downtime_s=1.5)
-    harness.result(move, migrated=figures)
-    assert harness.controller.deciding.builder.build(harness.now_s).constraints == ()
+    done: list[Action] = []
+    while orders := harness.take_orders():
+        for order in orders:
+            harness.result(order, **({"migrated": figures} if order.kind is ActionKind.MIGRATE else {}))
+        done += orders
+    assert "pet" in [one.vm for one in done if one.kind is ActionKind.MIGRATE]
+
+
+def test_pauses_by_migrations_of_decisions_use_up_the_budget() -> None:
+    """Given one that a decision orders and one that an operator does, then the second costs nothing."""
+    harness = drained(TermChanges(pause_s_per_day=2.0, moves_per_day=5), automation=Automation.AUTO)
+    entry = harness.controller.cluster.jobs["pet"]
+    migrate(harness)
     assert pause_left_s(entry, harness.now_s) == 0.5
-    harness.ask(MoveVm("n", "pet", "n1"))
-    (move,) = [one for one in harness.take_orders() if one.kind is ActionKind.MIGRATE]
-    harness.result(move, migrated=figures)
-    assert [one.members for one in harness.controller.deciding.builder.build(harness.now_s).constraints] == [("pet",)]
+    assert moves_left(entry, harness.now_s) == 4
+    harness.ask(DrainNode("u", "n1", False))
+    harness.report("n1")
+    harness.report("n2")
+    assert harness.ask(MoveVm("m", "pet", "n1")).done
+    migrate(harness)
+    assert (pause_left_s(entry, harness.now_s), moves_left(entry, harness.now_s)) == (0.5, 4)
     assert pause_left_s(entry, harness.now_s + 86_401.0) == 2.0
+
+
+def test_a_vm_whose_pauses_are_used_up_is_kept() -> None:
+    harness = drained(TermChanges(pause_s_per_day=1.0), automation=Automation.AUTO)
+    migrate(harness)
+    harness.ask(DrainNode("u", "n1", False))
+    assert ("pet",) in [one.members for one in harness.controller.deciding.builder.build(harness.now_s).constraints]
 
 
 # --- web applications -------------------------------------------------------------------------------------------------
