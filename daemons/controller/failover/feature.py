@@ -16,7 +16,7 @@ from daemons.controller.state import transitions
 from daemons.controller.state.cluster import Cluster
 from daemons.controller.state.failover import hindrance
 from daemons.controller.state.jobs import JobEntry
-from daemons.controller.state.migration_fit import able_to_start, lacking_on
+from daemons.controller.state.migration_fit import able_to_start
 from daemons.controller.state.nodes import NodeEntry
 from daemons.controller.state.queries import last_node
 from daemons.controller.state.tenancy import admits
@@ -86,7 +86,7 @@ class FailoverFeature(Feature):
         again = []
         for at, (row, node) in enumerate(found.items()):
             entry, name = self._cluster.jobs[seen.workloads.names[row]], seen.nodes.names[node]
-            if lacking_on(self._cluster, entry.instances[0], name):
+            if not able_to_start([self._cluster.nodes[name]])(_needs_of(entry))[0]:
                 again.append(entry)
                 continue
             self._fail_over(entry, name, now_s)
@@ -95,6 +95,8 @@ class FailoverFeature(Feature):
         self._look_s = now_s + self._settings.reconcile_s
         if again and len(again) < len(found):
             self._place(again, now_s)
+        else:
+            self._crowded |= {each.job.name for each in again}
 
     def _able(self, names: Sequence[str], now_s: float) -> Callable[[JobEntry], Bools]:
         """Return what says which nodes have what a start of a VM needs beside memory, bool[names]."""
@@ -107,9 +109,8 @@ class FailoverFeature(Feature):
 
         def able(entry: JobEntry) -> Bools:
             (instance,) = entry.instances
-            needs = instance.failover.needs if instance.failover is not None else ()
             shunned = {name for name, until_s in instance.shunned.items() if now_s < until_s}
-            found = have(needs) & admit(entry.job.environment)
+            found = have(_needs_of(entry)) & admit(entry.job.environment)
             found[[rows[name] for name in shunned & rows.keys()]] = False
             return found
 
@@ -187,6 +188,12 @@ class FailoverFeature(Feature):
                 yield "failover-blocked", name, entry.wanted_s, f"{entry.adopted}: {why}"
         for name, why in sorted(self._uncovered.items()):
             yield "spare-capacity-short", name, None, why
+
+
+def _needs_of(entry: JobEntry) -> tuple[str, ...]:
+    """Return what a start of a VM needs of a node."""
+    facts = entry.instances[0].failover
+    return () if facts is None else facts.needs
 
 
 def _short(seen: Snapshot, uncovered: Uncovered) -> str:

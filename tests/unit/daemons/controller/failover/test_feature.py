@@ -171,6 +171,15 @@ def test_two_vms_do_not_go_where_hugepages_are_left_for_one() -> None:
     assert rig.alarms()["failover-blocked"].endswith(NO_NODE.partition(": ")[2])
 
 
+def test_a_start_does_not_need_what_a_live_migration_does() -> None:
+    """Given another CPU on the target, then the VM starts there, as it could not be migrated."""
+    rig = Rig(migration_needs=("cpu=aaa",))
+    rig.harness.nodes["n2"] = Node("n2", 4, 1000.0, memory_mib=4000, migration_has=("cpu=bbb",))
+    rig.harness.report("n2")
+    rig.lose()
+    assert [action.node for action in rig.obey()] == ["n2"]
+
+
 def test_failover_that_is_turned_off_is_undone_on_the_host() -> None:
     rig = Rig()
     assert rig.harness.ask(SetJob("s", "db", terms=TermChanges.of(VmTerms()))).done
