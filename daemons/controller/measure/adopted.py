@@ -14,7 +14,7 @@ from daemons.controller.state import transitions
 from daemons.controller.state.cluster import Cluster
 from daemons.controller.state.jobs import Instance, JobEntry
 from daemons.controller.state.nodes import NodeEntry
-from daemons.controller.state.queries import is_busy, is_stale, last_node
+from daemons.controller.state.queries import is_busy, is_stale, is_unknown, last_node
 from daemons.controller.state.unit_of_work import UnitOfWork
 from daemons.controller.state.vm_terms import restarts, runs, terms_of
 from daemons.values.records.cluster import FailoverFacts
@@ -78,6 +78,7 @@ class AdoptedVms:
         self.homeless.pop(entry.job.name, None)
         if is_busy(self.cluster, instance):
             return math.inf
+        self._release_where_off(instance)
         entry.taken = entry.taken or bool(instance.copies)
         off: tuple[NodeEntry, VmStatus] | None = None
         for name in sorted(instance.copies):
@@ -95,7 +96,8 @@ class AdoptedVms:
                 return math.inf
             if status.state in OFF_STATES and (off is None or status.generation > off[1].generation):
                 off = node, status
-        if entry.released and off is not None:
+        nowhere = not (instance.copies or instance.may_run_on or is_unknown(self.cluster, instance))
+        if entry.released and (off is not None or nowhere):
             transitions.is_off(entry)
             self.unit_of_work.change(entry)
         if not restarts(entry):
@@ -107,6 +109,15 @@ class AdoptedVms:
             return math.inf
         self.start(entry, *off, now_s)
         return math.inf
+
+    def _release_where_off(self, instance: Instance) -> None:
+        """Release the claim on nodes that report a VM as off: an order that was not carried out may have left it."""
+        for name in sorted(instance.may_run_on):
+            node = self.cluster.nodes.get(name)
+            status = None if node is None or node.condition is not NodeCondition.UP else node.vms.get(instance.vm)
+            if status is not None and status.state in OFF_STATES and not status.busy:
+                self.cluster.release(instance, name)
+                self.unit_of_work.change(instance.job)
 
     def start(self, entry: JobEntry, node: NodeEntry, status: VmStatus, now_s: float) -> None:
         """Want a VM that is shut off to run where its definition is, with the CPU that it had last."""
@@ -131,13 +142,20 @@ class AdoptedVms:
         return f"shut off on {where}" if where else "shut off"
 
 
-def note_failover(instance: Instance, status: VmStatus) -> bool:
+def is_left(instance: Instance, node: str, status: VmStatus) -> bool:
+    """Return whether a definition on a node is what a failover has left there: a newer one is, or may be, on another.
+    One that is older because a start here has failed is not."""
+    older = status.adopted and status.generation < instance.generation
+    return older and (node in instance.job.left_on or bool((instance.copies | instance.may_run_on) - {node}))
+
+
+def note_failover(instance: Instance, node: str, status: VmStatus) -> bool:
     """Take in what a failover of an adopted VM depends on; return whether it has changed. A definition that is left
     from before a failover says nothing."""
-    if not status.adopted or status.generation < instance.generation:
+    if not status.adopted or status.state is VmState.INCOMING or is_left(instance, node, status):
         return False
     needs = start_needs(status.migration_needs) or (instance.failover.needs if instance.failover else ())
-    found = FailoverFacts(status.failover, status.autostart, status.host_files, needs)
+    found = FailoverFacts(status.failover, status.autostart, status.host_files, needs, node)
     changed = found != (instance.failover or FailoverFacts())
     if changed:
         instance.failover = found

@@ -12,12 +12,13 @@ from operator import attrgetter
 from msgspec import structs
 
 from daemons.controller.contract.feature_set import FeatureSet
-from daemons.controller.measure.adopted import note_failover
+from daemons.controller.measure.adopted import is_left, note_failover
 from daemons.controller.measure.drift import Drift
 from daemons.controller.measure.missing import Missing
 from daemons.controller.state.cluster import Cluster
 from daemons.controller.state.jobs import FAILURE_MAX, Failure, Instance, JobEntry
 from daemons.controller.state.nodes import NodeEntry
+from daemons.controller.state.queries import last_node
 from daemons.controller.state.unit_of_work import UnitOfWork
 from daemons.values.rate_limit import PerMinute
 from daemons.values.settings import ControllerSettings
@@ -191,6 +192,7 @@ class Measure:
             )
             if instance is not None and state is _RUNNING and not differs:
                 vms[vm] = status
+                instance.host_restarted = False
                 self.account(instance, node, status, now_s)
                 running += 1
             elif not self._status(node, status, before, differs, now_s) and state in LIVE_STATES:
@@ -255,7 +257,9 @@ class Measure:
                 self.unit_of_work.emit(now_s, "unknown-vm", status.vm, f"on {node.name}")
             return False
         self.account(instance, node, status, now_s)
-        if status.adopted and note_failover(instance, status):
+        if status.state in LIVE_STATES:
+            instance.host_restarted = False
+        if status.adopted and note_failover(instance, node.name, status):
             self.unit_of_work.change(instance.job)
         if differs:
             self.unit_of_work.enqueue(instance.job)
@@ -360,7 +364,9 @@ class Measure:
         before = source.vms.get(instance.vm)
         if node is None or before is None or instance.vm in node.vms:
             return
-        self.cluster.note_copy(node, _as_arrived(before))
+        arrived = _as_arrived(before)
+        self.cluster.note_copy(node, arrived)
+        note_failover(instance, target, arrived)
 
     def _word(self, node: NodeEntry, instance: Instance, status: VmStatus | None, now_s: float) -> None:
         """Apply newer information on one VM than the last report: its status, or its absence."""
@@ -369,7 +375,7 @@ class Measure:
             return
         self.cluster.note_copy(node, status)
         self.account(instance, node, status, now_s)
-        note_failover(instance, status)
+        note_failover(instance, node.name, status)
         if status.state is VmState.SUSPENDED or (status.adopted and status.state in OFF_STATES):
             self.cluster.release(instance, node.name)
         self.unit_of_work.change(instance.job)
@@ -399,7 +405,7 @@ class Measure:
         if instance is None:
             node.vms.pop(status.vm, None)
             return
-        if status.adopted and status.generation < instance.generation:
+        if is_left(instance, node.name, status):
             if news:  # the end of what a failover has left here, told when the host is back
                 self._gone(node, instance)
             return
@@ -506,6 +512,9 @@ class Measure:
             self.unit_of_work.change(instance.job)
         for vm in list(node.vms):
             self._drop_copy(node, vm)
+        for entry in self.cluster.adopted.values():
+            if entry.phase is JobPhase.SHUT_OFF and last_node(entry.instances[0]) == node.name:
+                self.unit_of_work.enqueue(entry)
         node.unmanaged_mib = 0.0
         self._heard(node)
         self.unit_of_work.change_node(node)
@@ -542,4 +551,9 @@ def _as_arrived(before: VmStatus) -> VmStatus:
         cpu_mhz=before.cpu_mhz,
         address=before.address,
         migration_needs=before.migration_needs,
+        adopted=before.adopted,
+        definition=before.definition,
+        autostart=before.autostart,
+        failover=before.failover,
+        host_files=before.host_files,
     )

@@ -9,11 +9,13 @@ from daemons.controller.measure.reports import Measure
 from daemons.controller.nodes.service import NodeLifecycle
 from daemons.controller.state.cluster import Cluster
 from daemons.controller.state.nodes import NodeEntry
+from daemons.controller.state.queries import last_node
 from daemons.controller.state.unit_of_work import UnitOfWork
 from daemons.values.replies import unknown
 from shared.ports.effects import Declare, StartTimer
 from shared.protocol import topology
 from shared.protocol.operator_messages import AddNode, ConfirmOff, DrainNode, RemoveNode, RepairNode
+from shared.values.jobs import JobPhase
 from shared.values.nodes import Handover, NodeCondition, NodeService
 
 
@@ -54,6 +56,7 @@ class NodeRequests:
             failed = node.handover is Handover.FAILED
             way = "its setup has failed: repair it, or power it off and confirm that" if failed else "drain it first"
             return "node-in-environment", f"node {request.node!r} is environment {whose!r}'s; {way}"
+        self._leave(node)
         del self.cluster.nodes[request.node]
         self.lifecycle.forget(request.node)
         self.unit_of_work.removed_nodes.append(request.node)
@@ -61,6 +64,13 @@ class NodeRequests:
             self.unit_of_work.enqueue(entry)
         self.unit_of_work.emit(now_s, "node-removed", request.node)
         return DONE
+
+    def _leave(self, node: NodeEntry) -> None:
+        """Note of adopted VMs that stopped with a node which is removed while it is off: they may restart elsewhere."""
+        for entry in self.cluster.adopted.values() if node.condition is NodeCondition.OFF else ():
+            if entry.phase is JobPhase.SHUT_OFF and last_node(entry.instances[0]) == node.name:
+                entry.left_on = tuple(sorted({*entry.left_on, node.name}))
+                self.unit_of_work.change(entry)
 
     def _drain(self, request: DrainNode, _caller: Caller, now_s: float) -> Refused:
         node, refused = self._node(request.node)

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from daemons.controller.state.cluster import Cluster
 from daemons.controller.state.jobs import Instance, JobEntry
-from daemons.controller.state.queries import is_busy, is_stale, is_unknown
+from daemons.controller.state.queries import is_busy, is_stale, is_unknown, last_node
 from daemons.controller.state.vm_terms import can_fail_over, fails_over
 from daemons.planning.observed import Headroom, ObservedInstance, ObservedWorkload, PlannedAction, VmCopy
 from shared.policy_api.decision import Change, ChangeKind
@@ -36,7 +36,7 @@ def _observed(
         instances.append(
             ObservedInstance(
                 instance.vm,
-                allotment.node if allotment else instance.home if phase is JobPhase.SHUT_OFF else "",
+                allotment.node if allotment else last_node(instance) if phase is JobPhase.SHUT_OFF else "",
                 allotment.cpu_mhz if allotment else 0.0,
                 memory_mib=instance.memory_mib,
                 copies=_copies(cluster, instance),

@@ -9,11 +9,12 @@ from daemons.controller.contract.feature import DONE, Refused, RequestHandler
 from daemons.controller.measure.adopted import AdoptedVms
 from daemons.controller.state import transitions
 from daemons.controller.state.cluster import Cluster
+from daemons.controller.state.failover import hindrance
 from daemons.controller.state.jobs import JobEntry
 from daemons.controller.state.nodes import NodeEntry
 from daemons.controller.state.queries import is_busy, is_unknown
 from daemons.controller.state.unit_of_work import UnitOfWork
-from daemons.controller.state.vm_terms import terms_of
+from daemons.controller.state.vm_terms import fails_over, terms_of
 from daemons.values.replies import unknown
 from shared.protocol.operator_messages import PowerVm
 from shared.values.jobs import JobPhase
@@ -51,6 +52,8 @@ class VmPower:
         if is_busy(self.cluster, entry.instances[0]) or is_unknown(self.cluster, entry.instances[0]):
             return "vm-busy", f"an operation on VM {entry.job.name!r} is in progress, or its node is unreachable"
         there = self._off(entry)
+        if there is None and fails_over(entry):
+            return self._start_elsewhere(entry, now_s)
         if there is None:
             return "node-not-usable", f"no node that is up has the definition of VM {entry.job.name!r}"
         node, status = there
@@ -65,14 +68,24 @@ class VmPower:
         self.unit_of_work.emit(now_s, "vm-start-requested", entry.job.name, f"on {node.name}")
         return DONE
 
+    def _start_elsewhere(self, entry: JobEntry, now_s: float) -> Refused:
+        """Have a VM with failover placed that was off when its node went off."""
+        why = hindrance(self.cluster, entry)
+        if why:
+            return "node-not-usable", f"VM {entry.job.name!r} cannot start: {why}"
+        entry.terms, entry.crashes = replace(terms_of(entry), running=True), 0
+        entry.lost_with_host, entry.not_before_s = True, now_s
+        self.unit_of_work.change(entry)
+        self.unit_of_work.emit(now_s, "vm-start-requested", entry.job.name, "on another node")
+        return DONE
+
     def _off(self, entry: JobEntry) -> tuple[NodeEntry, VmStatus] | None:
-        """Return a usable node that has the definition of a VM that is shut off."""
+        """Return the usable node with the newest definition of a VM that is shut off."""
         (instance,) = entry.instances
-        for name in sorted(instance.copies):
-            node = self.cluster.nodes[name]
-            if node.usable and node.vms[instance.vm].state in OFF_STATES:
-                return node, node.vms[instance.vm]
-        return None
+        nodes = [self.cluster.nodes[name] for name in sorted(instance.copies)]
+        found = [(node, node.vms[instance.vm]) for node in nodes if node.usable]
+        off = [one for one in found if one[1].state in OFF_STATES]
+        return max(off, key=lambda one: one[1].generation, default=None)
 
     def _shut_down(self, entry: JobEntry, now_s: float) -> Refused:
         if entry.phase is JobPhase.SHUT_OFF:

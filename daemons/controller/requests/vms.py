@@ -28,6 +28,7 @@ from daemons.controller.state.unit_of_work import UnitOfWork
 from daemons.controller.state.usage import needed_mhz, unmanaged_mhz, used_mhz
 from daemons.models.placement_relations import Layout
 from daemons.models.placement_rules import rules_of, running_places
+from daemons.values.records.cluster import FailoverFacts
 from daemons.values.replies import unknown
 from shared.base.errors import InvalidValue
 from shared.policy_api.decision import Change, ChangeKind, Reason, ReasonCode
@@ -282,6 +283,7 @@ class VmRequests:
         transitions.adopt(entry, runs, now_s)
         self.cluster.add_job(entry)
         entry.instances[0].home = node.name
+        entry.instances[0].failover = FailoverFacts(node=node.name)
         if runs:
             self.cluster.set_allotments(entry, (Allotment(node.name, cpu_mhz),))
         if status.managed:

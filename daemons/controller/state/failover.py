@@ -22,7 +22,8 @@ def hindrance(cluster: Cluster, entry: JobEntry) -> str:
         return f"failover is off for it: `trimtab vms set {entry.job.name} --failover`"
     if instance.copies or instance.may_run_on or is_busy(cluster, instance) or is_unknown(cluster, instance):
         return "it is not proven to be stopped"
-    if node is None or node.condition is not NodeCondition.OFF:
+    removed = node is None and where in entry.left_on  # while it was off
+    if not removed and (node is None or node.condition is not NodeCondition.OFF):
         return f"{where} is not proven off" if where else "it is not known where it was"
     if facts is None or not facts.guarded:
         return f"{where} may start it by itself when it returns: failover was not set up there"

@@ -62,11 +62,10 @@ class Instance:
     state and MHz as seen last, or as the last order left them (None: the next observation is taken as correct). `said`:
     the detail of its last move that was not ordered; `by_other`: it was started externally. `failed`: the last failure
     that this controller knows of. `shunned`: nodes to which a migration has failed, each with the time until which
-    decisions avoid it. `exit`: how an adopted VM stopped last (None: with its host, or not known);
-    `host_restarted`: its host has restarted since it was seen live. `failover`, `migration_facts`: see InstanceRecord.
-    `insisted`: an operator asked for its migration. `move_at_s`: until then no decision migrates it. `needs`: what it
-    needs of a node that it is migrated to, as reported last; `pages`: the hugepages that it holds. `memory_mib`: its
-    ordinary memory and its overhead, without what is in hugepages.
+    decisions avoid it. `exit`, `host_restarted`, `failover`, `migration_facts`: see InstanceRecord. `insisted`: an
+    operator asked for its migration. `move_at_s`: until then no decision migrates it. `needs`: what it needs of a node
+    that it is migrated to, as reported last; `pages`: the hugepages that it holds. `memory_mib`: its ordinary memory
+    and its overhead, without what is in hugepages.
     """
 
     vm: str

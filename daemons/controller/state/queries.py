@@ -65,7 +65,8 @@ def failure_view(instance: Instance) -> Row | None:
 
 def last_node(instance: Instance) -> str:
     """Return the node on which a VM is defined, or was seen last ("": not known)."""
-    return next(iter(sorted(instance.copies)), instance.home or instance.counter_node)
+    defined_on = "" if instance.failover is None else instance.failover.node
+    return next(iter(sorted(instance.copies)), defined_on or instance.home or instance.counter_node)
 
 
 def lost_mcycles_of(entry: JobEntry) -> float:

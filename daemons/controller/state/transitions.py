@@ -18,6 +18,7 @@ from collections.abc import Sequence
 from daemons.controller.state.cluster import Cluster
 from daemons.controller.state.jobs import JobEntry
 from daemons.controller.state.unit_of_work import UnitOfWork
+from daemons.controller.state.vm_terms import terms_of
 from shared.values.jobs import Allotment, JobPhase
 
 # --- what decisions want --------------------------------------------------------------------------------------------
@@ -179,8 +180,9 @@ def run_again(cluster: Cluster, entry: JobEntry, allotment: Allotment, now_s: fl
 
 
 def found_saved(entry: JobEntry) -> None:
-    """Note that an adopted VM that was shut off has a saved image; it is held there."""
-    entry.phase, entry.held = JobPhase.SUSPENDED, True
+    """Note that an adopted VM that was shut off has a saved image. It is held there, unless a decision saved it before
+    its host failed."""
+    entry.phase, entry.held = JobPhase.SUSPENDED, entry.held or entry.lost_with_host or not terms_of(entry).running
     outdate(entry)
 
 

@@ -30,7 +30,8 @@ def runs(entry: JobEntry) -> None:
 def restarts(entry: JobEntry) -> bool:
     """Return whether an adopted VM that is shut off is to be started again without a further request."""
     terms = terms_of(entry)
-    return terms.running and not entry.released and (entry.lost_with_host or terms.on_shutdown is OnShutdown.RESTART)
+    wanted = terms.running and not (entry.released or entry.held)
+    return wanted and (entry.lost_with_host or terms.on_shutdown is OnShutdown.RESTART)
 
 
 def fails_over(entry: JobEntry) -> bool:

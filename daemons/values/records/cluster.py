@@ -17,7 +17,7 @@ from daemons.models.work_left import RatioHistory
 from daemons.values.records.assurance import AssuranceRecord
 from daemons.values.records.notifications import NotificationRecord
 from shared.policy_api.decision import Change, Plan, Reason, Refusal, Slowed, WindowSize
-from shared.values.actions import ActionKind
+from shared.values.actions import ActionKind, GuestChange
 from shared.values.agreement import Agreement, EnvironmentState
 from shared.values.jobs import Allotment, Job, JobPhase
 from shared.values.nodes import Handover, Node, NodeService
@@ -29,13 +29,15 @@ DECLARED = "declared"
 
 @dataclass(frozen=True, slots=True)
 class FailoverFacts:
-    """What a failover of an adopted VM depends on, as its node reported it last. `guarded`: its host does not start it
-    by itself; `autostart`, `host_files`: see `shared.values.vms.VmStatus`; `needs`: what a start needs of a node."""
+    """What a failover of an adopted VM depends on, as its node reported it last. `node`: that node. `guarded`: its host
+    does not start it by itself; `autostart`, `host_files`: see `shared.values.vms.VmStatus`; `needs`: what a start
+    needs of a node."""
 
     guarded: bool = False
     autostart: bool = False
     host_files: tuple[str, ...] = ()
     needs: tuple[str, ...] = ()
+    node: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,8 +71,9 @@ class InstanceRecord:
     `left`: somebody else took it away, and it has not been seen since; what is known of that ("": it is not so).
     `address`: of an instance of a web application, where it was last reached, in the life `address_generation`.
     `disks`: the newest generation of its local disks that was seen (0: it has none), see
-    `shared.values.actions.Action`. `failover`: of an adopted VM (None: nothing was reported). `migration_facts`: see
-    VmMigrations.
+    `shared.values.actions.Action`. Of an adopted VM: `failover` (None: nothing was reported); `exit`, how it stopped
+    last (None: with its host, or not known); `host_restarted`, its host has restarted since it was seen live.
+    `migration_facts`: see VmMigrations.
     """
 
     may_run_on: tuple[str, ...]
@@ -88,6 +91,8 @@ class InstanceRecord:
     disks: int = 0
     failover: FailoverFacts | None = None
     migration_facts: VmMigrations = NO_MIGRATIONS
+    exit: GuestChange | None = None
+    host_restarted: bool = False
 
 
 @dataclass(frozen=True, slots=True)
