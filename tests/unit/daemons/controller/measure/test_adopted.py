@@ -1,0 +1,242 @@
+"""The lifecycle of adopted VMs through changes of leader, deaths of hosts and orders that fail, message by message."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from daemons.controller.state.availability import is_empty
+from daemons.controller.state.jobs import JobEntry
+from daemons.values.settings import Limits
+from shared.ports.effects import PowerDone
+from shared.protocol.operator_messages import AdoptVm, DrainNode, HoldJob, MoveVm, PowerVm, Query, RemoveNode
+from shared.values.actions import Action, ActionKind, GuestChange, Outcome
+from shared.values.jobs import JobPhase
+from shared.values.nodes import PowerOperation
+from shared.values.vm_terms import OnShutdown, VmTerms
+from shared.values.vms import VmState, VmStatus
+from tests.support.controller_harness import ControllerHarness
+
+FENCE_S = 30.0
+DEFINITION = ("<domain/>",)
+BOTH, ALONE = ("n1", "n2"), ("n2",)
+STARTS = [(ActionKind.START, "n2")]
+
+
+class Owned:
+    """Two nodes; on n1 runs an adopted VM, which restarts elsewhere."""
+
+    def __init__(self, nodes: tuple[str, ...] = BOTH, failover: bool = True, **terms: Any) -> None:
+        self.nodes = nodes
+        self.harness = ControllerHarness(nodes, fence_after_s=FENCE_S).lead()
+        self.harness.vms["n1"]["db"] = VmStatus(
+            "db", VmState.RUNNING, managed=False, memory_mib=100, cpu_mhz=100.0, autostart=True
+        )
+        self.harness.report("n1")
+        assert self.harness.ask(AdoptVm("a", "n1", "db", "db", terms=VmTerms(failover=failover, **terms))).done
+        self.obey()
+        self.wait(20.0)
+        self.obey()
+
+    @property
+    def entry(self) -> JobEntry:
+        return self.harness.controller.cluster.jobs["db"]
+
+    def obey(self) -> list[tuple[ActionKind, str]]:
+        """Have all orders done."""
+        return [(one.kind, one.node) for one in obey(self.harness)]
+
+    def wait(self, seconds: float, nodes: tuple[str, ...] | None = None) -> None:
+        self.harness.wait(seconds, self.nodes if nodes is None else nodes)
+
+    def lose(self, node: str = "n1", others: tuple[str, ...] = ALONE) -> None:
+        """The node falls silent and is proven off."""
+        self.wait(50.0, others)
+        self.harness.feed(PowerDone(node, PowerOperation.FENCE, True, "off"))
+        self.harness.settle()
+
+    def new_leader(self) -> None:
+        self.harness = successor(self.harness, fence_after_s=FENCE_S)
+
+    def alarms(self) -> set[str]:
+        rows = self.harness.ask(Query(f"q-{self.harness.now_s}", "status")).data["alarms"]
+        return {row["what"] for row in rows}
+
+
+def obey(harness: ControllerHarness) -> list[Action]:
+    done: list[Action] = []
+    while orders := harness.take_orders():
+        for action in orders:
+            harness.result(action, **({"definition": DEFINITION} if action.kind is ActionKind.ADOPT else {}))
+        done += orders
+    return done
+
+
+def successor(harness: ControllerHarness, **settings: Any) -> ControllerHarness:
+    """A new leader with the same store, of the same nodes."""
+    made = ControllerHarness(tuple(harness.nodes), store=harness.store, **settings)
+    made.now_s, made.boots, made.seqs, made.vms, made.nodes = (
+        harness.now_s,
+        harness.boots,
+        harness.seqs,
+        harness.vms,
+        harness.nodes,
+    )
+    made.carry(made.controller.start(made.now_s))
+    made.settle()
+    return made
+
+
+# --- what its owner does ----------------------------------------------------------------------------------------------
+
+
+def test_an_owners_shutdown_counts_after_a_start_that_failed() -> None:
+    """Given a start that its host refused, then its owner's start and, later, shutdown: it stays off."""
+    owned = Owned(failover=False)
+    owned.harness.guest("n1", "db", GuestChange.ENDED)
+    owned.wait(20.0)
+    assert owned.harness.ask(PowerVm("p", "db", True)).done
+    (start,) = owned.harness.take_orders()
+    owned.harness.result(start, Outcome.REFUSED, detail="its disk is in use")
+    owned.wait(20.0)
+    owned.obey()
+    owned.harness.guest("n1", "db", GuestChange.STARTED, event=2)
+    owned.wait(20.0)
+    owned.obey()
+    assert owned.entry.phase is JobPhase.RUNNING
+
+    owned.wait(3_600.0)
+    owned.harness.guest("n1", "db", GuestChange.ENDED, event=3)
+    owned.wait(20.0)
+
+    assert (owned.obey(), owned.entry.phase) == ([], JobPhase.SHUT_OFF)
+    assert owned.entry.terms is not None
+    assert not owned.entry.terms.running
+
+
+def test_a_crash_long_after_a_reboot_is_the_guests_own() -> None:
+    owned = Owned(failover=False, on_shutdown=OnShutdown.LEAVE_OFF)
+    owned.harness.boots["n1"] += "+"  # and libvirt starts it
+    owned.wait(3_600.0)
+    owned.obey()
+    owned.harness.guest("n1", "db", GuestChange.VANISHED, detail="crashed")
+    owned.wait(30.0)
+    assert (owned.obey(), owned.entry.lost_with_host) == ([], False)
+
+
+def test_a_shutdown_that_only_the_last_leader_saw_is_followed() -> None:
+    """Given a guest that shuts down while an order is in flight, and a new leader, then it stays off."""
+    owned = Owned(on_shutdown=OnShutdown.LEAVE_OFF)
+    assert owned.harness.ask(MoveVm("m", "db", "n2")).done
+    owned.harness.guest("n1", "db", GuestChange.ENDED)
+    owned.new_leader()
+    owned.wait(30.0)
+    assert (owned.obey(), owned.entry.phase, owned.entry.lost_with_host) == ([], JobPhase.SHUT_OFF, False)
+
+
+def test_a_held_vm_is_not_started_elsewhere() -> None:
+    owned = Owned(on_shutdown=OnShutdown.RESTART)
+    assert owned.harness.ask(HoldJob("h", "db", True)).done
+    owned.obey()
+    owned.wait(20.0)
+    owned.obey()
+    owned.lose()
+    owned.wait(60.0, ALONE)
+    assert owned.obey() == []
+
+
+# --- its host dies ----------------------------------------------------------------------------------------------------
+
+
+def test_a_host_that_dies_during_a_shutdown_leaves_it_off_and_to_be_started_elsewhere() -> None:
+    owned = Owned()
+    assert owned.harness.ask(PowerVm("p", "db", False)).done
+    owned.harness.take_orders()
+    owned.lose()
+    owned.wait(60.0, ALONE)
+    assert (owned.entry.phase, owned.entry.released) == (JobPhase.SHUT_OFF, False)
+    assert owned.obey() == []
+    assert owned.harness.ask(PowerVm("q", "db", True)).done
+    assert owned.obey() == STARTS
+
+
+def test_a_dead_node_that_is_removed_does_not_strand_its_vm() -> None:
+    """Given no room, then the node is removed, then there is room."""
+    owned = Owned()
+    large = owned.harness.nodes["n2"]
+    owned.harness.nodes["n2"] = type(large)("n2", large.cores, large.core_mhz, 80)
+    owned.harness.report("n2")
+    owned.lose()
+    assert (owned.obey(), "failover-blocked" in owned.alarms()) == ([], True)
+    assert owned.harness.ask(RemoveNode("r", "n1")).done
+    owned.harness.nodes["n2"] = large
+    owned.harness.report("n2")
+    owned.wait(60.0, ALONE)
+    assert owned.obey() == STARTS
+    assert "failover-blocked" not in owned.alarms()
+
+
+def test_a_vm_that_waits_for_its_next_start_fails_over_under_a_new_leader() -> None:
+    """Given crashes and their back-off, a new leader, and a host that dies before it reports to that one."""
+    owned = Owned(on_shutdown=OnShutdown.RESTART)
+    for crash in range(3):
+        owned.harness.guest("n1", "db", GuestChange.VANISHED, event=2 * crash + 1, detail="crashed")
+        owned.wait(5.0)
+        if crash < 2:
+            owned.wait(30.0)
+            owned.obey()
+    assert owned.entry.phase is JobPhase.SHUT_OFF
+    owned.new_leader()
+    owned.lose()
+    owned.wait(120.0, ALONE)
+    assert set(owned.obey()) == set(STARTS)
+
+
+def test_a_vm_fails_over_from_where_it_was_moved_to_under_a_new_leader() -> None:
+    """Given that leader and target both die right after the migration was answered."""
+    owned = Owned(("n1", "n2", "n3"))
+    assert owned.harness.ask(MoveVm("m", "db", "n2")).done
+    (move,) = owned.harness.take_orders()
+    owned.harness.result(move)
+    owned.new_leader()
+    owned.lose("n2", ("n1", "n3"))
+    owned.wait(10.0, ("n1", "n3"))
+    assert [kind for kind, _ in owned.obey()] == [ActionKind.START]
+
+
+# --- orders that are not carried out ----------------------------------------------------------------------------------
+
+
+def test_shut_off_vms_are_adopted_after_a_change_of_leader() -> None:
+    limits = Limits(actions_per_node=1, migrations_per_node=1)
+    harness = ControllerHarness(BOTH, limits=limits).lead()
+    names = [f"db{number}" for number in range(3)]
+    for name in names:
+        harness.vms["n1"][name] = VmStatus(name, VmState.CRASHED, managed=False, memory_mib=100)
+    harness.report("n1")
+    for name in names:
+        assert harness.ask(AdoptVm(f"a-{name}", "n1", name, name)).done
+    (first,) = harness.take_orders()
+    harness = successor(harness, limits=limits)
+    harness.result(first, definition=DEFINITION)
+    for _ in range(20):
+        harness.wait(60.0, BOTH)
+        obey(harness)
+    jobs = harness.controller.cluster.jobs
+    assert {name: jobs[name].taken for name in names} == dict.fromkeys(names, True)
+
+
+def test_a_start_that_was_interrupted_leaves_no_claim() -> None:
+    owned = Owned(failover=False, on_shutdown=OnShutdown.RESTART)
+    node = owned.harness.controller.cluster.nodes["n1"]
+    owned.harness.guest("n1", "db", GuestChange.VANISHED, detail="crashed")
+    owned.wait(5.0)
+    (start,) = owned.harness.take_orders()
+    owned.harness.result(start, Outcome.INTERRUPTED, status=None, detail="the host has rebooted")
+    owned.wait(5.0)
+    assert owned.harness.ask(PowerVm("p", "db", False)).done
+    owned.harness.take_orders()
+    owned.wait(600.0)
+    assert (owned.entry.instances[0].may_run_on, node.committed_mib) == (set(), 0.0)
+    assert owned.harness.ask(DrainNode("d", "n1", True)).done
+    owned.wait(60.0)
+    assert is_empty(node)
