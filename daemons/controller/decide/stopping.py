@@ -15,8 +15,10 @@ from shared.protocol import topology
 from shared.protocol.messages import AbortAction
 from shared.values.actions import ActionKind
 from shared.values.jobs import Allotment, JobPhase
+from shared.values.vms import LIVE_STATES
 
 _STOPPED = Reason(ReasonCode.OPERATOR)
+_LEAVES = {JobPhase.SUSPENDED: ChangeKind.SUSPEND, JobPhase.WAITING: ChangeKind.STOP}
 
 
 @dataclass(slots=True)
@@ -42,9 +44,11 @@ class PlanStop:
         for a while. O(active workloads)."""
         found, given_up = Stopped(), []
         for entry in list(self.cluster.active.values()):
-            if entry.over or entry.phase is not JobPhase.RUNNING:
+            if entry.over:
                 continue
-            if not entry.released:
+            if entry.phase is not JobPhase.RUNNING:
+                given_up += self._run_on(entry, found, now_s)
+            elif not entry.released:
                 given_up += self._give_up_start(entry, found)
             else:
                 given_up += self._stay(entry, abort, found)
@@ -63,6 +67,33 @@ class PlanStop:
         found.kept += 1
         return [self._change(entry, kind)]
 
+    def _run_on(self, entry: JobEntry, found: Stopped, now_s: float) -> list[Change]:
+        """Let a workload run on that is to be suspended or stopped, where nothing of that has begun. What an operator
+        holds is no plan's."""
+        kind = _LEAVES.get(entry.phase)
+        if kind is None or entry.held or not entry.instances:
+            return []
+        if any(instance.in_flight is not None for instance in entry.instances):
+            found.ends += 1
+            return []
+        homes = [self._lives_on(instance) for instance in entry.instances]
+        if not all(homes):
+            return []
+        cpu_mhz = [instance.cpu_mhz for instance in entry.instances]
+        allotments = [Allotment(home, mhz) for home, mhz in zip(homes, cpu_mhz, strict=True)]
+        transitions.run_on(self.cluster, entry, allotments, now_s)
+        self.unit_of_work.change(entry)
+        found.kept += 1
+        return [self._change(entry, kind)]
+
+    def _lives_on(self, instance: Instance) -> str:
+        """Return the node on which the VM was live when it was reported last ("": it is not)."""
+        for name in sorted(instance.copies):
+            status = self.cluster.nodes[name].vms[instance.vm]
+            if status.state in LIVE_STATES and not status.busy:
+                return name
+        return ""
+
     def _stay(self, entry: JobEntry, abort: bool, found: Stopped) -> list[Change]:
         allotments = list(entry.allotments)
         for index, instance in enumerate(entry.instances):
@@ -70,7 +101,8 @@ class PlanStop:
             moves = flight is not None and flight.kind is ActionKind.MIGRATE
             if flight is not None and not (moves and abort):
                 found.ends += 1
-                continue
+            if moves and not abort:
+                continue  # it comes to its target
             if moves:
                 found.aborted += 1
                 self._abort(instance)

@@ -89,6 +89,14 @@ def _give_up(cluster: Cluster, entry: JobEntry, to_images: bool) -> None:
     cluster.set_allotments(entry, ())
 
 
+def run_on(cluster: Cluster, entry: JobEntry, allotments: Sequence[Allotment], now_s: float) -> None:
+    """Want it to run on where it does, with this CPU."""
+    entry.phase, entry.released = JobPhase.RUNNING, True
+    entry.wanted_s = entry.progress_s = now_s
+    entry.stalled = False
+    reallot(cluster, entry, allotments)
+
+
 def complete(cluster: Cluster, entry: JobEntry, now_s: float) -> None:
     """Note that all its work is done."""
     _end(cluster, entry, JobPhase.COMPLETED, now_s)
@@ -173,10 +181,7 @@ def fail_over(cluster: Cluster, entry: JobEntry, allotment: Allotment, left: str
 
 def run_again(cluster: Cluster, entry: JobEntry, allotment: Allotment, now_s: float) -> None:
     """Note that an adopted VM runs again, where and with how much CPU."""
-    entry.phase, entry.released = JobPhase.RUNNING, True
-    entry.wanted_s = entry.progress_s = now_s
-    entry.stalled = False
-    reallot(cluster, entry, (allotment,))
+    run_on(cluster, entry, (allotment,), now_s)
 
 
 def found_saved(entry: JobEntry) -> None:

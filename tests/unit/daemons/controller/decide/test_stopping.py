@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from daemons.values.settings import Automation, PolicyChoice
+from daemons.values.settings import Automation, Limits, PolicyChoice
+from shared.policy_api.decision import Change, ChangeKind, Reason, ReasonCode
 from shared.ports import effects as fx
 from shared.protocol.messages import AbortAction
 from shared.protocol.operator_messages import DecideNow, DrainNode, MoveVm, SetDeciding, StopPlan, SubmitJob
 from shared.values.actions import Action, ActionKind, Outcome
-from shared.values.jobs import JobPhase
+from shared.values.jobs import Allotment, JobPhase
 from tests.support.controller_harness import ControllerHarness, job
 
 
@@ -129,3 +130,47 @@ def test_no_decision_is_made_while_deciding_is_paused() -> None:
     assert (reply.done, reply.code) == (False, "deciding-paused")
     harness.wait(10.0, reporting=list(harness.nodes))
     assert harness.controller.deciding.decisions == before
+
+
+def settled(harness: Harness, *changes: Change) -> list[Action]:
+    """The orders that follow when these changes are decided."""
+    controller = harness.controller
+    controller.deciding.desired.apply([*changes], harness.now_s)
+    for node in harness.nodes:
+        harness.report(node)
+    return harness.take_orders()
+
+
+def test_a_migration_whose_cpu_is_set_first_does_not_begin_after_that() -> None:
+    harness = running()
+    entry = harness.controller.cluster.jobs["j0"]
+    (allotment,) = entry.allotments
+    other = next(node for node in harness.nodes if node != allotment.node)
+    wanted = (Allotment(other, allotment.cpu_mhz / 2),)
+    (order,) = settled(harness, Change("j0", entry.revision, ChangeKind.MIGRATE, wanted, Reason(ReasonCode.LOAD)))
+    assert order.kind is ActionKind.SET_CPU
+    assert harness.ask(StopPlan("s")).done
+    harness.result(order)
+    harness.wait(60.0, reporting=list(harness.nodes))
+    assert ActionKind.MIGRATE not in [one.kind for one in harness.take_orders()]
+    assert entry.allotments[0].node == allotment.node
+
+
+def test_what_is_to_be_suspended_and_has_not_begun_runs_on() -> None:
+    harness = running(3, limits=Limits(actions_per_node=1, migrations_per_node=1))
+    for _ in range(5):
+        harness.obey()
+        harness.wait(10.0, reporting=list(harness.nodes))
+    entries = [harness.controller.cluster.jobs[f"j{number}"] for number in range(3)]
+    assert {entry.phase for entry in entries} == {JobPhase.RUNNING}
+    why = Reason(ReasonCode.PREEMPTED)
+    orders = settled(harness, *(Change(one.job.name, one.revision, ChangeKind.SUSPEND, (), why) for one in entries))
+    assert 0 < len(orders) < 3
+    assert harness.ask(StopPlan("s")).done
+    for order in orders:
+        harness.result(order)
+    harness.wait(60.0, reporting=list(harness.nodes))
+    assert ActionKind.SUSPEND not in [one.kind for one in harness.obey()]
+    saved = {order.vm.partition("#")[0] for order in orders}
+    assert {entry.phase for entry in entries if entry.job.name not in saved} == {JobPhase.RUNNING}
+    assert all(entry.released for entry in entries if entry.job.name not in saved)
