@@ -38,7 +38,14 @@ USAGE_S = 30.0  # over so long the use of CPU is told; reports in between are no
 BRINGING = frozenset({ActionKind.START, ActionKind.RESUME, ActionKind.MIGRATE, ActionKind.ADOPT})
 # What a VM of ours has left a node by, as it should.
 TAKING = frozenset(
-    {ActionKind.STOP, ActionKind.SUSPEND, ActionKind.RELEASE, ActionKind.MIGRATE, ActionKind.DISCARD_IMAGE}
+    {
+        ActionKind.STOP,
+        ActionKind.SUSPEND,
+        ActionKind.RELEASE,
+        ActionKind.MIGRATE,
+        ActionKind.DISCARD_IMAGE,
+        ActionKind.UNDEFINE,
+    }
 )
 # Outcomes that the agent answers without asking its hypervisor: they say nothing about the VM.
 UNASKED = frozenset({Outcome.OLDER_TERM, Outcome.OTHER_BOOT, Outcome.EXPIRED, Outcome.BUSY, Outcome.INTERRUPTED})
@@ -156,6 +163,14 @@ class Measure:
         self.unit_of_work.emit(now_s, "node-up", node.name)
         self.unit_of_work.place = self.unit_of_work.deploy = True
         self._touch_all(node)
+        for entry in self.cluster.adopted.values():
+            if node.name in entry.left_on and entry.adopted not in node.vms:
+                self._is_clean(node, entry)
+
+    def _is_clean(self, node: NodeEntry, entry: JobEntry) -> None:
+        """Note that a node has nothing of a VM from before a failover."""
+        entry.left_on = tuple(name for name in entry.left_on if name != node.name)
+        self.unit_of_work.change(entry)
 
     def _touch_all(self, node: NodeEntry) -> None:
         for claimed in node.claimed.values():
@@ -354,6 +369,8 @@ class Measure:
         if result.kind is ActionKind.MIGRATE and result.outcome is Outcome.OK:
             self._moved(node, about, flight.to_node if flight is not None else (doing.to_node if doing else ""), now_s)
         self._word(node, about, result.status, now_s)
+        if result.kind is ActionKind.UNDEFINE and result.outcome is Outcome.OK:
+            self._is_clean(node, about.job)
         if result.status is None and not (result.outcome is Outcome.OK and result.kind in TAKING):
             self.missing.vanished(about, node, now_s)
         return instance

@@ -34,6 +34,7 @@ from shared.base.errors import InvalidValue
 from shared.policy_api.decision import Change, ChangeKind, Reason, ReasonCode
 from shared.protocol.operator_messages import AdoptVm, ConfirmGone, HoldJob, MoveVm, ReconcileVm, ReleaseVm
 from shared.values.jobs import Allotment, ConstraintKind, Job, JobPhase, Stage
+from shared.values.migration import ordinary_mib
 from shared.values.vms import LIVE_STATES, VmStatus
 
 ROOM_TOLERANCE = 1e-9  # sums of floats
@@ -298,7 +299,9 @@ class VmRequests:
         (instance,) = entry.instances
         entry.attempt = instance.issued_attempt = status.attempt
         instance.generation, instance.cpu_mhz, entry.taken = status.generation, status.cpu_mhz, True
-        node.unmanaged_mib = max(0.0, node.unmanaged_mib - status.memory_mib)
+        if status.state in LIVE_STATES:
+            held_mib = ordinary_mib(status.memory_mib, status.migration_needs)
+            node.unmanaged_mib = max(0.0, node.unmanaged_mib - held_mib)
         self.cluster.note_copy(node, status)
 
     def forget(self, request: ReleaseVm, now_s: float) -> Refused:

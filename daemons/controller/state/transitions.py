@@ -144,6 +144,8 @@ def shut_off(cluster: Cluster, entry: JobEntry, now_s: float) -> bool:
     entry.phase = JobPhase.SHUT_OFF if entry.taken else JobPhase.FORGOTTEN
     entry.released, entry.resuming, entry.begun_s, entry.reading = False, False, None, None
     entry.finished_s = 0.0 if entry.taken else now_s
+    if entry.failover_to:  # it may be defined there by now
+        entry.left_on = tuple(sorted({*entry.left_on, entry.failover_to}))
     entry.failover_to = ""
     entry.reconciliation_paused, entry.wanted_s = None, now_s
     reallot(cluster, entry, ())
