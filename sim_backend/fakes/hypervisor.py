@@ -7,13 +7,14 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from dataclasses import replace
 from heapq import heappop, heappush
 from typing import Literal
 
 from shared.base.errors import ContractViolation, TransientError
 from shared.ports.effects import GuestChanged, Operated
 from shared.values.actions import Action, ActionKind, GuestChange, Outcome
-from shared.values.nodes import Node
+from shared.values.nodes import Ability, Node
 from shared.values.operation_costs import COSTS, OperationCosts
 from shared.values.vms import LIVE_STATES, VmState, VmStatus
 from sim_backend.fakes import operations
@@ -48,6 +49,9 @@ class FakeHypervisor(Site):
         if cluster is None:
             cluster = FakeCluster(world or World(), costs or COSTS["none"])
         super().__init__(node or LONE_NODE, cluster)
+        more = {Ability.FAILOVER} if Ability.MIGRATE in self.node.abilities else set[Ability]()
+        abilities = tuple(sorted({*self.node.abilities} | more, key=list(Ability).index))
+        self._inventory = replace(self.node, abilities=abilities)
         self.cluster = cluster
         self.costs = costs or cluster.costs
         self.calls: deque[tuple[float, str, str, Action | None]] = deque(maxlen=CALLS_KEPT)
@@ -57,10 +61,11 @@ class FakeHypervisor(Site):
     # --- the port ------------------------------------------------------------------------------------------------
 
     def inventory(self) -> Node:
-        """Capacity and labels as declared. Raises TransientError while the host is down."""
+        """Capacity and labels as declared; what can migrate can fail over too. Raises TransientError while the host is
+        down."""
         if not self.up:
             raise TransientError(f"{self.node.name} is down")
-        return self.node
+        return self._inventory
 
     def vms(self, now_s: float) -> tuple[VmStatus, ...]:
         """Return one status for each VM here: of its domain, otherwise of its image."""

@@ -20,7 +20,7 @@ from shared.protocol.messages import GuestEvent, Happened, Hello, Message, Order
 from shared.protocol.operator_messages import AddNode, Request
 from shared.values.actions import COMING, Action, ActionKind, GuestChange, Outcome
 from shared.values.jobs import Job, Stage
-from shared.values.nodes import Node, NodeSample
+from shared.values.nodes import Ability, Node, NodeSample
 from shared.values.vms import VmState, VmStatus
 from sim_backend.fakes.store import MemoryStore
 
@@ -65,7 +65,7 @@ class ControllerHarness:
         self.compute = True
         self.table_cache: TableCache = MemoryTables()
         self.computations: list[fx.Compute] = []
-        self.nodes = {name: Node(name, 4, 1000.0, memory_mib=4000) for name in nodes}
+        self.nodes = {name: Node(name, 4, 1000.0, memory_mib=4000, abilities=tuple(Ability)) for name in nodes}
         self.boots = dict.fromkeys(self.nodes, "boot-1")
         self.seqs = dict.fromkeys(self.nodes, 0)
         self.vms: dict[str, dict[str, VmStatus]] = {name: {} for name in self.nodes}
