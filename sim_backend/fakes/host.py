@@ -107,8 +107,11 @@ class Domain:
     @property
     def definition(self) -> str:
         """The definition of a VM that Trimtab did not create ("": it is not looked at)."""
-        if not (self.foreign and (self.shared or self.failover)):
-            return ""
+        return self.text if self.foreign and (self.shared or self.failover) else ""
+
+    @property
+    def text(self) -> str:
+        """The definition of the VM as XML."""
         return f"<domain><name>{self.vm}</name><memory>{self.memory_mib}</memory><vcpu>{self.vcpus}</vcpu></domain>"
 
     @property
@@ -148,12 +151,13 @@ class Operation:
 
 class Fabric(Protocol):
     """What the hosts share: the world, each other, the locks on the VMs' disks (vm -> node), and what their definitions
-    say of hardware (vm -> hardware)."""
+    say (vm -> hardware, XML)."""
 
     world: World
     sites: dict[str, Site]
     locks: dict[str, str]
     hardware: dict[str, GuestHardware]
+    definitions: dict[str, str]
     disks: Disks
     reachable: Callable[[str, str], bool]
     migrations: Migrations

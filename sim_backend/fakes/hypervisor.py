@@ -25,7 +25,7 @@ from sim_backend.world.world import World
 
 Failure = Literal["refuse", "hang", "fail-half-way"]
 CALLS_KEPT = 1_000
-LONE_NODE = Node("fake", cores=4, core_mhz=2_000.0, memory_mib=8_192)
+LONE_NODE = Node("fake", cores=4, core_mhz=2_000.0, memory_mib=8_192, abilities=tuple(Ability))
 DEFINED_ONLY = frozenset({VmState.ENDED, VmState.CRASHED})
 
 
@@ -168,6 +168,7 @@ class FakeHypervisor(Site):
         )
         domain.foreign, domain.shared, domain.autostart = True, shared, autostart
         domain.hardware = self.cluster.hardware[vm] = hardware
+        self.cluster.definitions[vm] = domain.text
         if hardware.pages_mib:
             self.cluster.pages_taken_s[self.node.name] = now_s
         if shared:
@@ -342,10 +343,10 @@ class FakeCluster:
 
     `duration_factor(action)` (>= 0) makes operations take longer or shorter than `costs`. `reachable(a, b)` says
     whether two hosts reach each other; replace it to part them. `make`: what hosts are made of. `doubles` lists
-    (at_s, vm, node) each time a disk lock has kept a VM from coming to life a second time: an action that should never
-    have been asked for. `hardware`: see Fabric. `unfit` lists (at_s, vm, node, why) each time a host lacked it.
-    `pages_taken_s`: when an owner last took hugepages of a host. `disks`: the truth of the disks. `migrations`: guests
-    that are known to change memory.
+    (at_s, vm, node) each time a disk lock has kept a VM from coming to life a second time: an action that should
+    never have been asked for. `hardware`, `definitions`: see Fabric. `unfit` lists (at_s, vm, node, why) each time
+    a host lacked it. `pages_taken_s`: when an owner last took hugepages of a host. `disks`: the truth of the disks.
+    `migrations`: guests that are known to change memory.
     """
 
     def __init__(
@@ -362,6 +363,7 @@ class FakeCluster:
         self.sites: dict[str, Site] = {}
         self.locks: dict[str, str] = {}
         self.hardware: dict[str, GuestHardware] = {}
+        self.definitions: dict[str, str] = {}
         self.doubles: list[tuple[float, str, str]] = []
         self.unfit: list[tuple[float, str, str, str]] = []
         self.pages_taken_s: dict[str, float] = {}

@@ -48,11 +48,12 @@ class FakeLeases:
         """Note that a host is up again, and renews its lease."""
         self._stopped.pop(name, None)
 
-    def lose_storage(self, name: str, now_s: float) -> None:
-        """Cut a host off from the storage; it resets itself unless it is back in time."""
+    def lose_storage(self, name: str, now_s: float) -> int:
+        """Cut a host off from the storage; it resets itself unless it is back in time. Return the number of the loss
+        (0: it is down, or cut off already)."""
         host = self._cluster.hypervisor(name)
         if not host.up or name in self._cut:
-            return
+            return 0
         self._losses += 1
         loss = self._cut[name] = self._losses
         self._stopped[name] = now_s, host.boot_id
@@ -62,11 +63,12 @@ class FakeLeases:
                 self._reset(name)
 
         self._at(now_s + self.times.expires_s, expire)
+        return loss
 
-    def find_storage(self, name: str) -> None:
-        """End that, if the host has not reset itself."""
-        if self._cut.pop(name, None) is not None:
-            self._stopped.pop(name, None)
+    def find_storage(self, name: str, loss: int) -> None:
+        """End a loss of the storage, if the host has not reset itself."""
+        if self._cut.get(name) == loss:
+            del self._cut[name], self._stopped[name]
 
     def seen_by(self, witness: str, since_s: float, now_s: float) -> tuple[SeenLease, ...]:
         """Return the leases of others that were not renewed as they should be, as a host sees them that has looked

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import partial
@@ -17,7 +17,7 @@ from random import Random
 from typing import Any
 
 from shared.protocol.operator_messages import AdoptVm, PowerVm, ReleaseVm, SetJob
-from shared.values.actions import ActionKind
+from shared.values.actions import Action, ActionKind
 from shared.values.jobs import JobPhase, Rules
 from shared.values.migration import feature, page_need
 from shared.values.nodes import HugepagePool, Node, NumaCell
@@ -29,6 +29,7 @@ from sim_backend.fakes.hypervisor import FakeHypervisor
 from sim_backend.faults.invariants.guests import OVER
 from sim_backend.faults.script import FaultScript
 from sim_backend.loop.closed_loop import ClosedLoop
+from sim_backend.world.migrating import GuestMemory
 
 SHARE, TURN = 4, 2  # one seed in so many has such VMs
 COUNT_MAX = 3
@@ -38,6 +39,8 @@ OWNERS_S = (300.0, 4000.0)
 STARTED_AFTER_S = (30.0, 600.0)
 STORAGE_LOST_S = (5.0, 60.0)
 CUT_OFF_BEFORE_S = 40.0
+LINK_MIB_PER_S = 50.0
+STOPS = frozenset({ActionKind.STOP, ActionKind.SUSPEND})
 CELLS, POOL_MIB = (0, 1), (128, 256, 384)
 CPU_FLAGS, FOLDERS = ("avx512f", "sse4.2"), ("/volumes/a", "/volumes/b")
 REPORTED_AFTER_S = 60.0  # by then the controller knows what an owner has done
@@ -61,12 +64,13 @@ class OwnerFault(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ExistingVm:
-    """One such VM. `shut_down`: when its guest shuts down, and for how long it is off; `released_s`: when its operator
-    releases it (0: never). `terms`: those that it is adopted with. `off`: it is shut off when it is adopted. `powered`:
-    when its operator starts it (true) or shuts it down (false). `shared`, `autostart`, `hardware`: see `Domain`.
-    `set_s`: when its operator changes its importance, and nothing else. `power_cut_s`: when the power of its host is
-    cut; `fence_dead`: its power driver then never confirms that it is off; `storage_lost`: when its host loses the
-    shared storage, and for how long; `cut_off`: it lost its network before."""
+    """One such VM. `rules`: those that it is adopted with. `memory`: what its guest changes (None: not known).
+    `shut_down`: when its guest shuts down, and for how long it is off; `released_s`: when its operator releases it
+    (0: never). `terms`: those that it is adopted with. `off`: it is shut off when it is adopted. `powered`: when
+    its operator starts it (true) or shuts it down (false). `shared`, `autostart`, `hardware`: see `Domain`.
+    `set_s`: when its operator changes its importance, and nothing else. `power_cut_s`: when the power of its host
+    is cut; `fence_dead`: its power driver then never confirms that it is off; `storage_lost`: when its host loses
+    the shared storage, and for how long; `cut_off`: it lost its network before."""
 
     vm: str
     node: str
@@ -80,6 +84,8 @@ class ExistingVm:
     shared: bool = False
     autostart: bool = False
     hardware: GuestHardware = PLAIN
+    rules: Rules = field(default_factory=Rules)
+    memory: GuestMemory | None = None
     set_s: tuple[float, ...] = ()
     power_cut_s: tuple[float, ...] = ()
     fence_dead: bool = False
@@ -90,14 +96,18 @@ class ExistingVm:
 def draw_existing_vms(seed: int, nodes: Iterable[Node]) -> tuple[ExistingVm, ...]:
     """Draw the VMs of a seed."""
     rng, disks, parts = Random(f"pets of {seed}"), Random(f"disks of {seed}"), Random(f"hardware of {seed}")
+    rules, memories = Random(f"rules of {seed}"), Random(f"memories of {seed}")
     hosts = {node.name: node for node in nodes}
     names = [*hosts]
     left_mib = {(node.name, pool.cell): pool.total_mib for node in hosts.values() for pool in node.hugepages}
+
+    apart = rules.sample(names, len(names)) if rules.random() < 0.5 else []  # hosts of VMs that stay apart
 
     def existing(number: int) -> ExistingVm:
         shared, failover = disks.random() < 0.7, disks.random() < 0.8
         ends = sorted(rng.uniform(*OWNERS_S) for _ in range(rng.randint(0, 2)))
         node, memory_mib = rng.choice(names), rng.choice(MEMORY_MIB)
+        node = apart[number] if apart else node
         return ExistingVm(
             vm=f"legacy-{number}",
             node=node,
@@ -105,7 +115,15 @@ def draw_existing_vms(seed: int, nodes: Iterable[Node]) -> tuple[ExistingVm, ...
             adopted_s=rng.uniform(*ADOPTED_S),
             shut_down=tuple((at_s, rng.uniform(*STARTED_AFTER_S)) for at_s in ends),
             released_s=rng.uniform(*RELEASED_S) if rng.random() < 0.5 else 0.0,
-            terms=VmTerms(on_shutdown=rng.choice(tuple(OnShutdown)), failover=failover),
+            terms=VmTerms(
+                on_shutdown=rng.choice(tuple(OnShutdown)),
+                failover=failover,
+                moves_per_day=memories.choice((None, None, 1, 3)),
+                pause_s_per_day=memories.choice((None, None, 2.0)),
+                post_copy=memories.random() < 0.3,
+            ),
+            rules=Rules(anti_affinity="apart" if apart else f"alone-{number}"),
+            memory=_draw_memory(memories, memory_mib),
             shared=shared,
             autostart=failover and disks.random() < 0.5,
             hardware=_draw_hardware(parts, hosts[node], memory_mib, number, shared, left_mib),
@@ -160,9 +178,12 @@ def _draw_hardware(
     )
 
 
-def rules_of(own: ExistingVm) -> Rules:
-    """Return the rules that a VM is adopted with: it stays apart from others of a group that has no others."""
-    return Rules(anti_affinity=f"alone-{own.vm}")
+def _draw_memory(memories: Random, memory_mib: int) -> GuestMemory | None:
+    """Draw what a guest changes; some guests change more than the link carries."""
+    if memories.random() < 0.5:
+        return None
+    dirty = memories.choice((1.0, 10.0, LINK_MIB_PER_S, 4 * LINK_MIB_PER_S))
+    return GuestMemory(float(memory_mib), dirty, memories.uniform(0.3, 1.0) * memory_mib)
 
 
 def has_existing_vms(script: FaultScript) -> bool:
@@ -191,9 +212,10 @@ class AdoptedFaults:
     ) -> None:
         self.loop, self.vms, self._report, self._done, self._touch = loop, vms, report, done, touch
         self._asked: Counter[str] = Counter()
-        self._stop_asked: set[str] = set()
-        self._unasked: set[str] = set()
         self._unfit = 0
+        self._off: set[str] = set()  # those that their operator asked to shut down last
+        self._newest: dict[str, int] = {}  # highest generation that a managed VM was defined with
+        loop.cluster.migrations.link_mib_per_s = LINK_MIB_PER_S
         self._lived: dict[str, tuple[str, int]] = {}
         self._alive: set[str] = set()  # those that were live when it was last looked
         self._lost: set[str] = set()  # those that lived on a host when that died, and have not since
@@ -217,6 +239,8 @@ class AdoptedFaults:
     def _made(self, own: ExistingVm) -> None:
         self._touch()
         host, now_s = self.loop.cluster.hypervisor(own.node), self.loop.engine.now_s
+        if own.memory is not None:
+            self.loop.cluster.migrations.memories[own.vm] = own.memory
         host.add_stranger(
             own.vm, own.memory_mib, now_s, shared=own.shared, autostart=own.autostart, hardware=own.hardware
         )
@@ -239,7 +263,7 @@ class AdoptedFaults:
         self._asked[own.vm] += 1
         self._done[OwnerFault.VM_ADOPTED.value] += 1
         number, node = self._asked[own.vm], found[0].node.name
-        request = AdoptVm(f"adopt-{own.vm}-{number}", node, own.vm, own.vm, rules=rules_of(own), terms=own.terms)
+        request = AdoptVm(f"adopt-{own.vm}-{number}", node, own.vm, own.vm, rules=own.rules, terms=own.terms)
         self.loop.operator.send(request)
         self.loop.engine.at(self.loop.engine.now_s + ASK_AGAIN_S, PRIORITY, partial(self._adopt, own))
 
@@ -255,9 +279,8 @@ class AdoptedFaults:
 
     def _power(self, own: ExistingVm, on: bool) -> None:
         self._done[OwnerFault.VM_POWERED.value] += 1
-        if not on:
-            self._stop_asked.add(own.vm)
         self._asked[own.vm] += 1
+        (self._off.discard if on else self._off.add)(own.vm)
         self.loop.operator.send(PowerVm(f"power-{own.vm}-{self._asked[own.vm]}", own.vm, on))
 
     def _cut_power(self, own: ExistingVm) -> None:
@@ -277,11 +300,18 @@ class AdoptedFaults:
         self._done[OwnerFault.STORAGE_LOST.value] += 1
         if own.cut_off:
             self.loop.agents[name].kill()
-            at(now_s + CUT_OFF_BEFORE_S, PRIORITY, lambda: leases.lose_storage(name, now_s + CUT_OFF_BEFORE_S))
+            at(now_s + CUT_OFF_BEFORE_S, PRIORITY, partial(self._part, name, for_s))
             at(now_s + CUT_OFF_BEFORE_S + for_s, PRIORITY, partial(self._reconnect, name))
         else:
-            leases.lose_storage(name, now_s)
-        at(now_s + CUT_OFF_BEFORE_S + for_s, PRIORITY, partial(leases.find_storage, name))
+            self._part(name, for_s)
+
+    def _part(self, name: str, for_s: float) -> None:
+        """Part a host from the storage for a while."""
+        leases, now_s = self.loop.leases, self.loop.engine.now_s
+        assert leases is not None
+        loss = leases.lose_storage(name, now_s)
+        if loss:
+            self.loop.engine.at(now_s + for_s, PRIORITY, partial(leases.find_storage, name, loss))
 
     def _reconnect(self, name: str) -> None:
         agent = self.loop.agents[name]
@@ -315,21 +345,41 @@ class AdoptedFaults:
             self._count_restart(own)
             domains = [(name, each.domains.get(own.vm)) for name, each in self.loop.cluster.hypervisors.items()]
             defined = [(name, domain) for name, domain in domains if domain is not None and _is_defined(domain)]
-            newest = max((domain.generation for _, domain in defined), default=0)
-            homes = [name for name, domain in defined if not (_is_left(domain) and domain.generation < newest)]
+            newest = self._newest_of(own, [domain for _, domain in defined])
+            coming = max((domain.generation for _, domain in defined), default=0)
+            homes = [
+                name for name, domain in defined if not (_is_left(domain) and domain.generation < max(newest, coming))
+            ]
             images = [name for name, each in self.loop.cluster.hypervisors.items() if own.vm in each.images]
             record = self._record(own)
-            if record is not None and record.phase not in OVER and record.job.rules != rules_of(own):
+            if record is not None and record.phase not in OVER and record.job.rules != own.rules:
                 self._report("rules-lost", f"{own.vm}: {record.job.rules}")
             if images:
                 self._report("adopted-vm-saved", f"{own.vm} on {images}: nobody has asked for it")
-            if not homes and not images:
+            if max(newest, coming) > coming or not (homes or images):
                 self._report("definition-removed", f"{own.vm}: no host defines it any more")
             if len(homes) > 1:
                 self._report("definition-doubled", f"{own.vm} on {homes}")
-            if own.vm not in self._stop_asked | self._unasked and self._is_being_stopped(own):
-                self._unasked.add(own.vm)
-                self._report("adopted-vm-stopped", f"{own.vm}: nobody has asked for it")
+
+    def _newest_of(self, own: ExistingVm, defined: Sequence[Domain]) -> int:
+        """Return the highest generation that a VM was ever defined with, while it is managed."""
+        record = self._record(own)
+        if record is None or record.phase in OVER:
+            self._newest.pop(own.vm, None)
+            return max((domain.generation for domain in defined), default=0)
+        there = (domain.generation for domain in defined if domain.state is not VmState.INCOMING)
+        newest = self._newest[own.vm] = max((self._newest.get(own.vm, 0), *there))
+        return newest
+
+    def ordered(self, node: str, action: Action) -> None:
+        """Check an order that an agent is about to carry out: an adopted VM is stopped only when it is wanted off, and
+        never saved."""
+        domain = self.loop.cluster.hypervisor(node).domains.get(action.vm)
+        live = domain is not None and domain.foreign and domain.state in LIVE_STATES
+        if not live or domain is None or action.kind not in STOPS or domain.generation != action.expects:
+            return
+        if action.kind is ActionKind.SUSPEND or action.vm not in self._off:
+            self._report("adopted-vm-stopped", f"{action.vm} by {action.kind.value} on {node}: nobody has asked for it")
 
     def _check_hardware(self) -> None:
         """Check that nothing is sent to a host that lacks its hardware. Owners may have taken hugepages first."""
@@ -356,11 +406,6 @@ class AdoptedFaults:
         """Note what lived on a host that has just died."""
         self._lost |= {vm for vm, (home, _) in self._lived.items() if home == node and vm in self._alive}
 
-    def _is_being_stopped(self, own: ExistingVm) -> bool:
-        stops = (ActionKind.STOP, ActionKind.SUSPEND)
-        found = (hypervisor.operations.get(own.vm) for hypervisor in self.loop.cluster.hypervisors.values())
-        return any(operation is not None and operation.action.kind in stops for operation in found)
-
     def unsettled(self) -> list[str]:
         """Return why jobs of adopted VMs do not show the true state yet."""
         why = []
@@ -371,6 +416,8 @@ class AdoptedFaults:
                 continue
             hypervisor, domain = found
             live = domain.state in LIVE_STATES
+            if domain.autostart is not own.autostart or domain.memory_mib != own.memory_mib:
+                why.append(f"{own.vm} is not as it was: {domain.memory_mib} MiB, autostart {domain.autostart}")
             if sum(own.vm in each.domains for each in self.loop.cluster.hypervisors.values()) > 1:
                 why.append(f"{own.vm} is defined on several hosts")
             if record is None or record.phase is JobPhase.FORGOTTEN:

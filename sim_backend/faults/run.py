@@ -185,6 +185,7 @@ class FaultRun:
         vms = draw_existing_vms(script.seed, nodes) if is_owned else ()
         self.adopted = AdoptedFaults(self.loop, vms, self.checker.report, self.done, self.checker.guests.touch)
         self.checker.guests.also = self.adopted.check
+        self.checker.guests.also_order = self.adopted.ordered
         self._write_down()
 
     def run(self) -> None:
@@ -498,8 +499,8 @@ class FaultRun:
 
     def _host_died(self, node: str) -> None:
         """Power is gone, by the script or by fencing: someone brings the host back after a while."""
+        self.adopted.host_died(node)  # before it is looked at what has stopped
         self.checker.guests.host_died(node)
-        self.adopted.host_died(node)
         engine = self.loop.engine
         boots = self._boots[node]
         if engine.now_s < self.script.repaired_by_s:

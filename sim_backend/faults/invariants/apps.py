@@ -81,6 +81,8 @@ class AppChecks:
             self._stayed[record.job.app or name] = self._loop.engine.now_s
         if record.reconciliation_paused is not None:
             self._left_alone[record.job.app or name] = record.reconciliation_paused.until_s
+        if record.adopted and record.phase is JobPhase.RUNNING and name not in self._wanted and not record.failover_to:
+            self.ruled_s[name] = self._loop.engine.now_s  # it is where its owner made or started it
         if record.phase is JobPhase.RUNNING:
             self._wanted[name] = tuple(allotment.node for allotment in record.allotments)
         else:

@@ -46,6 +46,7 @@ class GuestChecks:
         self._lost_ends: set[str] = set()  # tasks whose end died with a host before it was told
         self._doubles = self._stale = 0
         self.also: Callable[[], None] | None = None  # what else is looked at when hypervisors have changed
+        self.also_order: Callable[[str, Action], None] | None = None  # what else is looked at before an order
         self.on_change: Callable[[str], None] | None = None  # called with each node whose VMs have changed
         self.on_loss: Callable[[str], None] | None = None  # called with each VM that is lost on account of a fault
 
@@ -74,6 +75,8 @@ class GuestChecks:
             self._forgotten.add((shell.node, effect.vm))
         elif isinstance(effect, fx.Operate):
             place = (shell.node, effect.action.vm)
+            if self.also_order is not None:
+                self.also_order(shell.node, effect.action)
             if effect.action.kind is ActionKind.STOP:
                 self._stopped.add(place)
                 self._check_stop(place, effect.action)
@@ -96,7 +99,7 @@ class GuestChecks:
         node, vm = place
         domain = self._loop.cluster.hypervisor(node).domains.get(vm)
         if domain is not None and domain.foreign:
-            return  # `AdoptedFaults` checks those
+            return  # checked by `also_order`
         job, index = self._entry_of(vm)
         record = self._loop.store.get(("job", job))
         if domain is None or domain.state not in LIVE_STATES or domain.generation != action.expects:
