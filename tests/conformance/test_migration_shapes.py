@@ -17,7 +17,7 @@ from daemons.controller.state.jobs import Instance, JobEntry
 from daemons.controller.state.migration_fit import lacking_on, why_not_on
 from daemons.controller.state.nodes import NodeEntry
 from shared.protocol.messages import Report
-from shared.values.migration import KINDS, of_kind, pages_of, parted
+from shared.values.migration import KINDS, of_kind, parted
 from shared.values.nodes import NodeSample
 from shared.values.vms import VmState, VmStatus
 from sim_backend.fake_libvirt.cluster import Cluster
@@ -142,7 +142,3 @@ def test_what_may_go_goes_and_what_may_not_has_a_reason(world: World) -> None:
     assert kinds <= stayed.keys(), "of each kind some stayed"
     assert strict.keys() <= STRICT, "what went nevertheless was kept by nothing else"
 
-
-def test_pages_of_what_is_there_are_not_free(world: World) -> None:
-    facts = facts_of(domain("x", [PARTS["pages-2m"]]), world.here)
-    assert pages_of(facts.needs).total_mib == 256

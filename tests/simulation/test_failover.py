@@ -11,6 +11,7 @@ from daemons.controller.core.controller import Controller
 from daemons.values.records.cluster import JobRecord
 from daemons.values.settings import ControllerSettings
 from shared.protocol.operator_messages import AdoptVm, ReleaseVm, Request
+from shared.values.actions import ActionKind
 from shared.values.jobs import Job, JobPhase, Rules, Stage
 from shared.values.nodes import Node
 from shared.values.vm_terms import VmTerms
@@ -213,11 +214,19 @@ def test_whoever_leads_meanwhile_it_runs_once(rig: Rig, after_s: float) -> None:
 
 def test_a_target_that_refuses_is_not_asked_again_at_once(rig: Rig) -> None:
     rig.adopt("db")
-    for name in ("n1", "n2"):
-        rig.loop.cluster.hypervisor(name).fail_next(None, "refuse", "db")
+    hosts = {name: rig.loop.cluster.hypervisor(name) for name in ("n1", "n2")}
+    for host in hosts.values():
+        host.fail_next(None, "refuse", "db")
     rig.host_dies("n0")
-    rig.wait(120.0)
-    assert len(rig.alive("db")) == 1
+    rig.wait(300.0)
+    asked = sorted(
+        (at_s, name)
+        for name, host in hosts.items()
+        for at_s, method, _, action in host.calls
+        if method == "begin" and action is not None and action.kind is ActionKind.START
+    )
+    assert {name for _, name in asked[:2]} == {"n1", "n2"}
+    assert (len(asked), len(rig.alive("db"))) == (3, 1)
     assert rig.checker.violations == []
 
 
