@@ -205,23 +205,36 @@ class ControllerConnection:
 
     def ask_all(self, requests: Sequence[Request]) -> list[Reply]:
         """Send all, `WINDOW` at a time: more would exceed what an account may ask for at once. Return their answers in
-        the same order. Who is `busy` is asked again until the time limit. Raises `NoAnswer` when none came for that
-        long."""
-        return [
-            reply for at in range(0, len(requests), WINDOW) for reply in self._ask_window(requests[at : at + WINDOW])
-        ]
-
-    def _ask_window(self, requests: Sequence[Request]) -> list[Reply]:
-        waiting = {request.request: request for request in requests}
+        the same order. Who is `busy` is asked again until the time limit. Once no controller answers any more, the rest
+        is refused with `no-answer`. Raises `NoAnswer`, or BusUnavailable, when nothing at all was answered."""
         replies: dict[str, Reply] = {}
+        sent = 0
+        try:
+            while sent < len(requests):
+                window = requests[sent : sent + WINDOW]
+                sent += len(window)
+                self._ask_window(window, replies)
+        except (NoAnswer, BusUnavailable) as error:
+            if not replies:
+                raise
+            lost = f"{error}; it may still be carried out" if isinstance(error, BusUnavailable) else self._silence(1)
+            unsent = "it was not sent, because no controller answered before"
+            for number, each in enumerate(requests):
+                unanswered = Reply(each.request, False, NoAnswer.code, lost if number < sent else unsent)
+                replies.setdefault(each.request, unanswered)
+        return [replies[request.request] for request in requests]
+
+    def _ask_window(self, requests: Sequence[Request], replies: dict[str, Reply]) -> None:
+        """Put the answers to requests that are sent together into `replies`. Raises `NoAnswer`."""
+        waiting = {request.request: request for request in requests}
         busy: dict[str, Reply] = {}
         limit_s = self._clock.monotonic_s() + self._config.timeout_s
         send_s, first = 0.0, True
         while waiting:
             now_s = self._clock.monotonic_s()
             if now_s >= limit_s:
+                replies |= busy
                 if waiting.keys() <= busy.keys():
-                    replies |= busy
                     break
                 raise NoAnswer(self._silence(len(waiting)))
             if now_s >= send_s or self._bus is None:
@@ -236,7 +249,6 @@ class ControllerConnection:
                 elif waiting.pop(reply.request, None) is not None:
                     replies[reply.request] = reply
                     limit_s = self._clock.monotonic_s() + self._config.timeout_s
-        return [replies[request.request] for request in requests]
 
     def _silence(self, count: int) -> str:
         which = "the request waits" if count == 1 else f"{count} requests wait"

@@ -14,6 +14,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
+from itertools import pairwise, takewhile
 from typing import Any, TypeVar
 
 import click
@@ -24,7 +25,7 @@ from rich.table import Table
 from daemons.cli.interruption import INTERRUPTED, TERMINATED, Terminated, ending_at_once
 from daemons.codes.catalogue import hint
 from daemons.codes.code import Kind
-from shared.base.errors import InvalidInput, InvalidValue, Problem, ProgrammerError, TrimtabError
+from shared.base.errors import InvalidInput, InvalidValue, PermanentError, Problem, ProgrammerError, TrimtabError
 from shared.base.printable import lines, one_line
 
 REFUSED = 1
@@ -220,6 +221,10 @@ class CommandGroup(click.Group):
             error.show(shown)
             click.echo(lines(shown.getvalue()), nl=False, err=True)
             status = error.exit_code
+            if _asked_for_json(error, sys.argv[1:] if args is None else args):
+                code = InvalidInput.code if status == BAD_INPUT else PermanentError.code
+                what = error.message or error.format_message()  # a missing parameter has no message of its own
+                _put_error(code, error.format_message(), [Problem(_place(error), what)])
         except click.Abort:  # the answer to a question was no, or there was none
             say("aborted")
             status = REFUSED
@@ -267,6 +272,29 @@ class CommandGroup(click.Group):
             if ctx.meta.get(_META) == "json":
                 _put_error("aborted", "aborted")
             ctx.exit(REFUSED)
+
+
+def _asked_for_json(error: click.ClickException, words: Sequence[str]) -> bool:
+    """Return whether a command that click refused was asked for JSON: by the option, or where click did not come as far
+    as the options, by the words of the command line."""
+    context = error.ctx if isinstance(error, click.UsageError) else None
+    if context is not None and _META in context.meta:
+        return bool(context.meta[_META] == "json")
+    options = [*takewhile(lambda word: word != "--", words)]
+    apart = any(pair in (("-o", "json"), ("--output", "json")) for pair in pairwise(options))
+    return apart or not {"-ojson", "--output=json"}.isdisjoint(options)
+
+
+def _place(error: click.ClickException) -> str:
+    """Return the option or argument that an error is about, else the command."""
+    if isinstance(error, click.NoSuchOption | click.BadOptionUsage):
+        return error.option_name
+    if isinstance(error, click.BadParameter) and isinstance(error.param, click.Option):
+        return max(error.param.opts, key=len)
+    if isinstance(error, click.BadParameter) and error.param is not None:
+        return error.param.human_readable_name
+    context = error.ctx if isinstance(error, click.UsageError) else None
+    return "trimtab" if context is None else context.command_path
 
 
 def _report_interruption(context: click.Context, status: int) -> None:

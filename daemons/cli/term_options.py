@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
 import click
-import msgspec
 
 from daemons.cli.numbers import Number, Whole
-from daemons.manifests.vm_terms import read_rules, with_changes
+from daemons.manifests.vm_terms import read_rules
 from shared.values.jobs import Rules
-from shared.values.vm_terms import MOVES_PER_DAY_MAX, PAUSE_S_PER_DAY_MAX, OnShutdown, VmAutomation, VmTerms
+from shared.values.vm_terms import MOVES_PER_DAY_MAX, PAUSE_S_PER_DAY_MAX, OnShutdown, TermChanges, VmAutomation
 
 F = TypeVar("F", bound=Callable[..., Any])
 IMPORTANCE = Number(0.001, 1e6)
@@ -43,7 +41,7 @@ _OPTIONS = (
     click.option(
         "--automation",
         type=click.Choice([*(level.value for level in VmAutomation), CLUSTER]),
-        help="How far decisions about it are carried out; `cluster`: as everywhere.",
+        help="How far decisions about it are carried out; `cluster`: use the cluster's level.",
     ),
     click.option(
         "--on-shutdown",
@@ -75,29 +73,19 @@ def term_options(function: F) -> F:
     return function
 
 
-def changed_terms(row: Mapping[str, Any] | None, options: Mapping[str, Any]) -> VmTerms | None:
-    """Return the terms that options make of those in a row of the view `job` (None: of a job that is no adopted VM);
-    None where no option is given."""
+def changed_terms(options: Mapping[str, Any]) -> TermChanges:
+    """Return the changes that the options ask for; those that are not given change nothing."""
     given = {key: options[key] for key in KEYS if options[key] is not None}
-    if not given:
-        return None
-    terms = VmTerms() if row is None else _terms_of(row)
-    for key, none in (("moves_per_day", NO_LIMIT), ("pause_s_per_day", NO_LIMIT), ("automation", CLUSTER)):
-        if given.get(key) == none:
-            cleared: dict[str, Any] = {key: None}
-            terms = replace(terms, **cleared)
-            del given[key]
+    clear = tuple(key for key, value in given.items() if value in (NO_LIMIT, CLUSTER))
+    for key in clear:
+        del given[key]
     if "on_shutdown" in given:
         given["on_shutdown"] = OnShutdown(given["on_shutdown"])
     if "automation" in given:
         given["automation"] = VmAutomation(given["automation"])
-    return with_changes(terms, **given)
+    return TermChanges(**given, clear=clear)
 
 
 def changed_rules(file: Path | None) -> Rules | None:
     """Return the rules in a file; None without one."""
     return None if file is None else read_rules(file)
-
-
-def _terms_of(row: Mapping[str, Any]) -> VmTerms:
-    return msgspec.convert({key: row[key] for key in ("running", *KEYS)}, VmTerms)

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
 from daemons.manifests import rules as rulesfile
 from daemons.manifests.rules import RulesTable
+from daemons.values.replies import nearest
 from shared.base.errors import InvalidInput, InvalidValue, Problem
 from shared.config import toml
 from shared.config.records import Form, Items, Range
@@ -21,6 +22,7 @@ Pattern = Annotated[str, Form(r"\S{1,128}", "a pattern of VM names without space
 LEVELS = ("", *(level.value for level in VmAutomation))
 Level = Annotated[str, Form("|".join(LEVELS), "one of " + ", ".join(LEVELS[1:]) + ", or nothing")]
 VMS_MAX = 1_000
+SHOWN_MAX = 3  # names that an error message lists
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +30,8 @@ class VmTable:
     """Terms of the VMs whose names match. The first table that matches a VM counts."""
 
     match: Pattern
-    """Names of VMs; `*` stands for any characters, `?` for one, `[ab]` for one of these. Example: `"db-*"`."""
+    """Own names of VMs, as libvirt has them; `*` stands for any characters, `?` for one, `[ab]` for one of these.
+    Example: `"db-*"`."""
     importance: Annotated[float, Range(0.001, 1e6)] = 1.0
     """Weight against other workloads when CPU is short."""
     automation: Level = ""
@@ -66,11 +69,14 @@ class RulesFile:
 
 @dataclass(frozen=True, slots=True)
 class AssignedTerms:
-    """What a file says of one VM."""
+    """What a file says of one VM. `table`, `match`: number and pattern of the table that says it (None, "": no table
+    does)."""
 
     importance: float = 1.0
     rules: Rules = field(default_factory=Rules)
     terms: VmTerms = field(default_factory=VmTerms)
+    table: int | None = None
+    match: str = ""
 
 
 def read_rules(path: Path) -> Rules:
@@ -82,39 +88,37 @@ def read_rules(path: Path) -> Rules:
     return rulesfile.rules_of(file.rules)
 
 
-def read_terms(path: Path, names: Iterable[str]) -> dict[str, AssignedTerms]:
-    """Read the terms of VMs, by name; VMs that no pattern matches are left out. O(names x patterns).
+def read_terms(path: Path, names: Iterable[str], there: Collection[str] | None = None) -> dict[str, AssignedTerms]:
+    """Read the terms of VMs, by name; VMs that no pattern matches are left out. O(VMs x patterns).
 
-    Raises `InvalidInput` with one problem for each thing that is wrong: also for a pattern that matches none of the
-    names.
+    there: the names of all VMs that exist (None: not known). Raises `InvalidInput` with one problem for each thing that
+    is wrong, also for a pattern that matches none of them.
     """
     file = toml.load(path, VmFile)
-    assigned: dict[str, AssignedTerms] = {}
-    problems, used = [], set()
-    made: dict[int, AssignedTerms] = {}
+    tables: list[AssignedTerms] = []
+    problems = []
     for index, table in enumerate(file.vms):
         try:
-            made[index] = _assigned(table)
+            tables.append(_assigned(index, table))
         except InvalidValue as wrong:
             problems.append(Problem(f"{path}: vms[{index}].rules.{wrong.field}", f"is {wrong.got!r}", wrong.expected))
-    for name in names:
-        matching = [index for index, table in enumerate(file.vms) if fnmatchcase(name, table.match)]
-        used |= {*matching}
-        if matching and matching[0] in made:
-            assigned[name] = made[matching[0]]
-    problems += [
-        Problem(
-            f"{path}: vms[{index}].match", f"is {table.match!r}, which matches none of the VMs", "a name or pattern"
-        )
-        for index, table in enumerate(file.vms)
-        if index not in used
-    ]
+        if there is not None and not any(fnmatchcase(name, table.match) for name in there):
+            what = f"is {table.match!r}, which matches none of the VMs"
+            problems.append(Problem(f"{path}: vms[{index}].match", what, _meant(table.match, there)))
     if problems:
         raise InvalidInput(*problems)
-    return assigned
+    found = {name: next((each for each in tables if fnmatchcase(name, each.match)), None) for name in names}
+    return {name: each for name, each in found.items() if each is not None}
 
 
-def _assigned(table: VmTable) -> AssignedTerms:
+def _meant(pattern: str, there: Collection[str]) -> str:
+    """Return what a pattern could be: like names near it, else like some of those that exist."""
+    names = sorted(there)
+    shown = ", ".join(map(repr, nearest(pattern, names) or names[:SHOWN_MAX]))
+    return f"a name such as {shown}, or a pattern" if shown else "no table, because there are no VMs"
+
+
+def _assigned(index: int, table: VmTable) -> AssignedTerms:
     for one in table.rules.preferred:
         given = [name for name in rulesfile.TARGETS if getattr(one, name)]
         if len(given) != 1:
@@ -128,9 +132,4 @@ def _assigned(table: VmTable) -> AssignedTerms:
         post_copy=table.post_copy,
         failover=table.failover,
     )
-    return AssignedTerms(table.importance, rulesfile.rules_of(table.rules), terms)
-
-
-def with_changes(terms: VmTerms, **changes: Any) -> VmTerms:
-    """Return the terms with those changes that are not None. Raises `InvalidValue` for one that cannot be."""
-    return replace(terms, **{key: value for key, value in changes.items() if value is not None})
+    return AssignedTerms(table.importance, rulesfile.rules_of(table.rules), terms, index, table.match)

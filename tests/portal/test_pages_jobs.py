@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -11,8 +12,15 @@ import pytest
 from daemons.store import ActionEntry, Batch, SqlStore
 from shared.base.clock import ManualClock
 from shared.protocol.messages import Happened
-from shared.protocol.operator_messages import ActivateEnvironment, CreateEnvironment, SubmitJob, SubmitWeb
+from shared.protocol.operator_messages import (
+    ActivateEnvironment,
+    CreateEnvironment,
+    SetJob,
+    SubmitJob,
+    SubmitWeb,
+)
 from shared.values.agreement import Agreement, WorkloadType
+from shared.values.vm_terms import OnShutdown, TermChanges, VmAutomation
 from shared.values.vms import VmState
 from shared.values.web_app import Flow, WebApp
 from tests.portal.scene import Browser, Scene, job, scene
@@ -222,6 +230,7 @@ def test_an_adopted_vm_is_shut_down_and_started(made: Scene, jane: Browser) -> N
     assert "Shut down" in before
     assert "running; after its guest" in before
     assert "off; after its guest" in off
+    assert "From then on, Trimtab keeps it running." in off
     assert "Start" in off
     assert host.domains["pet"].state is VmState.RUNNING
 
@@ -233,7 +242,7 @@ def test_terms_of_an_adopted_vm_are_changed(made: Scene, jane: Browser) -> None:
     made.run(30.0)
     jane.post("/vms/adopt", {"vm": "cat", "node": free, "job": "cat"}, f"/vms/one?vm=cat&node={free}")
     made.run(30.0)
-    terms = {"running": "on", "on_shutdown": "restart", "automation": "confirm", "moves_per_day": "2", "suspend": "yes"}
+    terms = {"on_shutdown": "restart", "automation": "confirm", "moves_per_day": "2", "suspend": "yes"}
 
     done = jane.post(f"{page}/change", terms | {"importance": "4"}, page)
     after = jane.get(page).text
@@ -249,6 +258,90 @@ def test_terms_of_an_adopted_vm_are_changed(made: Scene, jane: Browser) -> None:
     assert "moves_per_day" in wrong.text
     assert "one of off, advise, confirm, auto" in odd.text
     assert jane.get(page).text.count("automation confirm; 2 of 2") == 1
+
+
+def form_on(jane: Browser, page: str) -> dict[str, str]:
+    """What a browser would send of the form that changes a job, unless something is changed in it."""
+    text = jane.get(page).text
+    (form,) = re.findall(r'<form method="post" action="[^"]*/change".*?</form>', text, re.DOTALL)
+    found = {}
+    for tag in re.findall(r"<input[^>]*>", form):
+        said = dict(re.findall(r'(\w+)="([^"]*)"', tag))
+        if said.get("type") != "checkbox" or tag.endswith(" checked>"):
+            found[said["name"]] = said.get("value", "")
+    for name, options in re.findall(r'<select[^>]* name="(\w+)">(.*?)</select>', form, re.DOTALL):
+        (found[name],) = re.findall(r'<option value="([^"]*)" selected>', options)
+    return {name: value for name, value in found.items() if name not in ("csrf", "why")}
+
+
+def adopted(made: Scene, jane: Browser, vm: str) -> str:
+    """Adopt a new VM; its page."""
+    free = next(name for name in ("n1", "n2") if f'id="ne-{name}"' not in jane.get("/nodes").text)
+    made.loop.cluster.hypervisor(free).add_stranger(vm, 64, 0.0)
+    made.run(30.0)
+    jane.post("/vms/adopt", {"vm": vm, "node": free, "job": vm}, f"/vms/one?vm={vm}&node={free}")
+    made.run(30.0)
+    return f"/workloads/jobs/{vm}"
+
+
+def test_an_old_form_leaves_what_others_have_changed_since(made: Scene, jane: Browser) -> None:
+    """Given a form that was opened before somebody else changed other terms, then only its own change is sent."""
+    dog = adopted(made, jane, "dog")
+    made.ask(SetJob("before", "dog", terms=TermChanges(moves_per_day=2, suspend=True)))
+    old = form_on(jane, dog)
+    assert (old["importance"], old["moves_per_day"], old["suspend"]) == ("1.0", "2", "yes")
+    others = TermChanges(automation=VmAutomation.OFF, pause_s_per_day=5.0, failover=True)
+    made.ask(SetJob("others", "dog", importance=3.0, terms=others))
+
+    sent = jane.post(f"{dog}/change", old | {"moves_per_day": "", "on_shutdown": "restart"}, dog)
+    unchecked = jane.post(f"{dog}/change", {k: v for k, v in old.items() if k != "suspend"}, dog)
+    asked = [request for _, request, _ in made.controller_client.asked[-2:]]
+
+    assert (sent.status_code, unchecked.status_code) == (303, 303)
+    assert [(each.importance, each.terms) for each in asked] == [
+        (None, TermChanges(on_shutdown=OnShutdown.RESTART, clear=("moves_per_day",))),
+        (None, TermChanges(suspend=False)),
+    ]
+    now = form_on(jane, dog)
+    assert "suspend" not in now
+    assert {name: now[name] for name in ("importance", "automation", "pause_s_per_day", "failover")} == {
+        "importance": "3.0",
+        "automation": "off",
+        "pause_s_per_day": "5.0",
+        "failover": "yes",
+    }
+    assert (now["moves_per_day"], now["on_shutdown"]) == ("", "restart")
+
+
+def test_a_wrong_form_keeps_what_was_entered(made: Scene, jane: Browser) -> None:
+    """Given a mistake, or a refusal of the controller, then the form is open with all that was entered, and what it
+    showed at first."""
+    owl = adopted(made, jane, "owl")
+    shown = form_on(jane, owl)
+    assert "<details><summary>Change importance and terms" in jane.get(owl).text
+    assert "Rules are changed by <code>trimtab vms set</code>." in jane.get(owl).text
+    assert "Decisions use the new values from now on." in jane.get(owl).text
+    entered = shown | {"moves_per_day": "0", "automation": "off", "failover": "yes", "importance": "7"}
+    entered["why"] = "tests"
+
+    answers = [
+        jane.post(f"{owl}/change", entered, owl),
+        jane.post(f"{owl}/change", entered | {"moves_per_day": "2", "importance": "1e9"}, owl),
+        jane.post(f"{owl}/change", entered | {"moves_per_day": "2", "importance": ""}, owl),
+    ]
+
+    assert [each.status_code for each in answers] == [422, 409, 422]
+    for answer, problem in zip(answers, ("moves_per_day", "importance is 1e+09", "importance"), strict=True):
+        head, _, change = answer.text.partition("<details open><summary>Change importance and terms")
+        assert problem in head
+        assert problem in change.partition("<form")[0]
+        assert '<option value="off" selected>' in change
+        assert 'name="failover" value="yes" checked' in change
+        assert 'name="why" maxlength="500" value="tests"' in change
+        assert f'name="shown_importance" value="{shown["importance"]}"' in change
+    assert 'name="moves_per_day" inputmode="numeric" placeholder="no limit" value="0"' in answers[0].text
+    assert 'name="importance" inputmode="decimal" value="1e9"' in answers[1].text
+    assert form_on(jane, owl) == shown
 
 
 def test_importance_of_a_job_is_changed(jane: Browser) -> None:

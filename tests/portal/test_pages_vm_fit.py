@@ -48,6 +48,7 @@ def test_a_vm_that_fits_nowhere_has_a_reason_for_each_node(jane: Browser) -> Non
         ("memory", "lots", "such as 32GiB"),
         ("memory", "", "such as 32GiB"),
         ("vcpus", "two", "a whole number"),
+        ("vcpus", "", "a whole number from 1 to 4096"),
         ("vcpus", "0", "from 1 to 4096"),
         ("cpu_mhz", "nan", "a finite number"),
         ("count", "0", "from 1 to 500"),

@@ -10,7 +10,7 @@ import click
 from rich.console import RenderableType
 from rich.text import Text
 
-from daemons.cli.asking import inner, limit_option, view
+from daemons.cli.asking import inner, limit_option, note_of, view
 from daemons.cli.connection import TIMEOUT_MAX_S, ControllerConnection, Refused, bus_options, change_options
 from daemons.cli.numbers import Number, Whole
 from daemons.cli.output import emit, output_option, put, say_next, wants_json
@@ -217,7 +217,7 @@ def create(line: ControllerConnection, file: Path, dry_run: bool) -> None:
     request, note = line.new_id(), ""
     if not dry_run:
         with line:
-            note = _ask(line, CreateEnvironment(request, agreement))
+            note = note_of(line, CreateEnvironment(request, agreement))
     values = {
         "done": not dry_run,
         "request": "" if dry_run else request,
@@ -314,7 +314,7 @@ def resize(line: ControllerConnection, name: str, lower: int | None, upper: str 
             now = inner(line.ask(Query(line.new_id(), "environment", name)), "environment")
             lower, upper = now["lower"] if lower is None else lower, now["upper"] if upper is None else upper
         most = None if upper == UNDEFINED or upper is None else int(upper)
-        note = _ask(line, ResizeEnvironment(request, name, int(lower), most))
+        note = note_of(line, ResizeEnvironment(request, name, int(lower), most))
     values = {"done": True, "request": request, "lower": lower, "upper": most, "note": note}
     emit(values, lambda: _noted(f"environment {name} has the bounds {lower} and {most or UNDEFINED}", note))
 
@@ -334,21 +334,13 @@ def consent(line: ControllerConnection, name: str, partner: str, withdraw: bool)
     """
     request = line.new_id()
     with line:
-        note = _ask(line, ConsentEnvironment(request, name, partner, not withdraw))
+        note = note_of(line, ConsentEnvironment(request, name, partner, not withdraw))
     said = "no longer consents" if withdraw else "consents"
     done = f"environment {name} {said} to be coordinated with {partner}"
     emit({"done": True, "request": request, "note": note}, lambda: _noted(done, note))
 
 
 # --- asking ---------------------------------------------------------------------------------------------------------
-
-
-def _ask(line: ControllerConnection, request: Request) -> str:
-    """Send a request and return the details of its confirmation. Raises the errors of `ControllerConnection.ask`."""
-    (reply,) = line.ask_all([request])
-    if not reply.done:
-        raise Refused(reply.code, reply.detail)
-    return reply.detail
 
 
 def _noted(done: str, note: str) -> Text:
@@ -365,7 +357,7 @@ def _carry_out(
     """Ask for a step of its life and, with a limit, wait until it is taken."""
     request_id = line.new_id()
     with line:
-        note = _ask(line, request(request_id))
+        note = note_of(line, request(request_id))
         row = None if wait_s is None else _wait_for(line, name, target, wait_s)
     values = {"done": True, "request": request_id, "note": note}
     taken = f"environment {name} {'is' if row else 'will be'} {target.value}"

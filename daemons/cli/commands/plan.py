@@ -9,10 +9,10 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from daemons.cli import complete
-from daemons.cli.asking import limit_option, tell, view
+from daemons.cli.asking import limit_option, note_of, tell, view
 from daemons.cli.connection import ControllerConnection, bus_options, change_options
 from daemons.cli.numbers import Whole
-from daemons.cli.output import CommandGroup, emit, output_option
+from daemons.cli.output import CommandGroup, emit, output_option, say_next
 from daemons.cli.render import listing, record, rows_of
 from daemons.cli.tables import stacked
 from daemons.cli.waiting import Look, NotYet, wait_for_all
@@ -96,7 +96,12 @@ def stop(line: ControllerConnection, abort: bool) -> None:
     Example:
       trimtab plan stop --abort --why "storage is slow"
     """
-    tell(line, lambda request: StopPlan(request, abort), "what was in progress is stopped", "trimtab plan show")
+    request = line.new_id()
+    with line:
+        note = note_of(line, StopPlan(request, abort))
+    values = {"done": True, "request": request, "note": note}
+    emit(values, lambda: Text(f"plans are stopped: {note}" if note else "plans are stopped"))
+    say_next("trimtab plan show")
 
 
 @plan.command()

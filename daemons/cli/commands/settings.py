@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import click
 
 from daemons.cli import complete
-from daemons.cli.asking import inner, tell, tell_each
+from daemons.cli.asking import look_up_jobs, look_up_vms, refuse_all, tell, tell_each, vms_there
 from daemons.cli.connection import ControllerConnection, change_options
 from daemons.cli.numbers import Number, plain_number
 from daemons.cli.output import output_option
@@ -22,16 +22,31 @@ from daemons.cli.term_options import (
     term_options,
 )
 from daemons.manifests.job import WHEN_WORDS, epoch_s
-from daemons.manifests.vm_terms import read_terms
-from shared.protocol.operator_messages import Query, SetJob, SetWeb
+from daemons.manifests.vm_terms import AssignedTerms, read_terms
+from shared.base.errors import InvalidInput, Problem
+from shared.protocol.operator_messages import SetJob, SetWeb
+from shared.values.vm_terms import TermChanges
 
 SECONDS_MAX = 1e10
+
+
+def _moment(_: click.Context, __: click.Parameter, text: str | None) -> float | None:
+    """Return a time of the command line in seconds since the epoch."""
+    at_s = None if text is None else epoch_s(text)
+    if text is not None and at_s is None:
+        raise click.BadParameter(f"{text!r}: expected {WHEN_WORDS}")
+    return at_s
 
 
 @click.command("set")
 @click.argument("jobs", metavar="JOB...", nargs=-1, required=True, shell_complete=complete.active_jobs)
 @importance_option
-@click.option("--goal-at", help="Time by which the job should be complete, such as 2030-01-31T12:00:00Z.")
+@click.option(
+    "--goal-at",
+    "goal_s",
+    callback=_moment,
+    help="Time by which the job should be complete, such as 2030-01-31T12:00:00Z.",
+)
 @click.option("--goal-within", type=Number(0.0, SECONDS_MAX, above=True), help="The same, in seconds from now.")
 @click.option("--best-effort", is_flag=True, help="Remove the goal.")
 @rules_option
@@ -41,7 +56,7 @@ def set_jobs(
     line: ControllerConnection,
     jobs: tuple[str, ...],
     importance: float | None,
-    goal_at: str | None,
+    goal_s: float | None,
     goal_within: float | None,
     best_effort: bool,
     rules_file: Path | None,
@@ -52,13 +67,10 @@ def set_jobs(
     Example:
       trimtab jobs set render-1 --importance 4 --goal-within 3600
     """
-    if sum((goal_at is not None, goal_within is not None, best_effort)) > 1:
+    if sum((goal_s is not None, goal_within is not None, best_effort)) > 1:
         raise click.UsageError("Give one of --goal-at, --goal-within and --best-effort.")
-    goal_s = None if goal_within is None else line.now_s + goal_within
-    if goal_at is not None:
-        goal_s = epoch_s(goal_at)
-        if goal_s is None:
-            raise click.BadParameter(f"{goal_at!r}: expected {WHEN_WORDS}")
+    if goal_within is not None:
+        goal_s = line.now_s + goal_within
     rules = changed_rules(rules_file)
     _something(importance, goal_s, rules, best_effort or None)
     tell_each(
@@ -66,6 +78,7 @@ def set_jobs(
         jobs,
         lambda request, job: SetJob(request, job, importance, goal_s, best_effort, rules),
         "job {} is changed",
+        look_up=look_up_jobs,
     )
 
 
@@ -89,45 +102,64 @@ def set_vms(
 ) -> None:
     """Change importance, rules, automation level and disruption budget of adopted VMs.
 
+    NAME is the managed name of a VM or its own, which patterns of --terms match.
+
     \b
     Example:
       trimtab vms set db-1 db-2 --automation confirm --moves-per-day 2
       trimtab vms set db-1 --terms vms.toml
     """
-    rules = changed_rules(rules_file)
-    given = (importance, rules, *(options[key] for key in KEYS))
+    given = (importance, rules_file, *(options[key] for key in KEYS))
     if file is not None:
         if any(each is not None for each in given):
-            raise click.UsageError("--terms says everything: give no other option with it.")
-        assigned = read_terms(file, vms)
-        unmatched = [vm for vm in vms if vm not in assigned]
-        if unmatched:
-            raise click.UsageError(f"No pattern of {file} matches {', '.join(unmatched)}.")
-        tell_each(
-            line,
-            vms,
-            lambda request, vm: SetJob(
-                request, vm, assigned[vm].importance, rules=assigned[vm].rules, terms=assigned[vm].terms
-            ),
-            "VM {} is changed",
-        )
+            raise click.UsageError("--terms cannot be combined with other options.")
+        _assign(line, vms, file)
         return
     _something(*given)
-    rows = _rows(line, vms) if any(options[key] is not None for key in KEYS) else {}
+    rules, terms = changed_rules(rules_file), changed_terms(options)
     tell_each(
         line,
         vms,
-        lambda request, vm: SetJob(
-            request, vm, importance, rules=rules, terms=changed_terms(rows[vm], options) if vm in rows else None
-        ),
+        lambda request, vm: SetJob(request, vm, importance, rules=rules, terms=terms),
         "VM {} is changed",
+        look_up=look_up_vms,
     )
 
 
-def _rows(line: ControllerConnection, vms: Sequence[str]) -> dict[str, Mapping[str, Any] | None]:
-    """Return the present terms of each VM. Raises `Refused` for one that is not known."""
+def _assign(line: ControllerConnection, vms: Sequence[str], file: Path) -> None:
+    """Give VMs the terms of a file, whose patterns match their own names."""
+    read_terms(file, ())  # what is wrong with the file alone needs no controller
+    unique = list(dict.fromkeys(vms))
     with line:
-        return {vm: inner(dict(line.ask(Query(line.new_id(), "job", vm))), "job")["terms"] for vm in vms}
+        own, wrong = look_up_vms(line, unique)
+        if wrong:
+            refuse_all(unique, wrong)
+            return
+        assigned = read_terms(file, own.values(), vms_there(line, own.values()))
+        unmatched = [vm for vm in unique if own[vm] not in assigned]
+        if unmatched:
+            what = f"no pattern matches {', '.join(map(repr, unmatched))}"
+            raise InvalidInput(Problem(f"{file}: vms", what, "a table whose `match` does"))
+        tell_each(line, unique, lambda request, vm: _as_assigned(request, vm, assigned[own[vm]]), "VM {} is changed")
+
+
+def _as_assigned(request: str, vm: str, own: AssignedTerms) -> SetJob:
+    return SetJob(request, vm, own.importance, rules=own.rules, terms=TermChanges.of(own.terms))
+
+
+def _goals(_: click.Context, __: click.Parameter, texts: Sequence[str]) -> tuple[tuple[str, float], ...]:
+    """Return the goals of the command line by flow."""
+    goals: dict[str, float] = {}
+    for text in texts:
+        flow, separator, value = text.partition("=")
+        number = plain_number(value)
+        if not flow or not separator or not number > 0.0 or number > SECONDS_MAX:
+            expected = f"FLOW=VALUE with a value above 0 and at most {SECONDS_MAX:g}, such as buy=0.2"
+            raise click.BadParameter(f"{text!r}: expected {expected}")
+        if flow in goals:
+            raise click.BadParameter(f"{text!r}: expected each flow once, and {flow!r} has a goal already")
+        goals[flow] = number
+    return tuple(goals.items())
 
 
 @click.command("set")
@@ -138,13 +170,18 @@ def _rows(line: ControllerConnection, vms: Sequence[str]) -> dict[str, Mapping[s
     "goals",
     multiple=True,
     metavar="FLOW=VALUE",
+    callback=_goals,
     help="Goal of a flow: seconds, or requests a second, as its file gives it. Can be repeated.",
 )
 @rules_option
 @change_options
 @output_option
 def set_web(
-    line: ControllerConnection, app: str, importance: float | None, goals: tuple[str, ...], rules_file: Path | None
+    line: ControllerConnection,
+    app: str,
+    importance: float | None,
+    goals: tuple[tuple[str, float], ...],
+    rules_file: Path | None,
 ) -> None:
     """Change importance, goals or rules of a web application.
 
@@ -154,16 +191,7 @@ def set_web(
     """
     rules = changed_rules(rules_file)
     _something(importance, rules, goals or None)
-    wanted = tuple(_goal(text) for text in goals)
-    tell(line, lambda request: SetWeb(request, app, importance, rules, wanted), f"web application {app} is changed")
-
-
-def _goal(text: str) -> tuple[str, float]:
-    flow, separator, value = text.partition("=")
-    number = plain_number(value)
-    if not flow or not separator or not number > 0.0 or number > SECONDS_MAX:
-        raise click.BadParameter(f"{text!r}: expected FLOW=VALUE with a value above 0, such as buy=0.2")
-    return flow, number
+    tell(line, lambda request: SetWeb(request, app, importance, rules, goals), f"web application {app} is changed")
 
 
 def _something(*given: object) -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
@@ -11,16 +12,25 @@ import click
 from rich.text import Text
 
 from daemons.cli import complete
-from daemons.cli.asking import refusal, report_failures, view
+from daemons.cli.asking import ROWS_MAX, is_cut, refusal, report_failures, view, vms_there
 from daemons.cli.connection import ControllerConnection, change_options
-from daemons.cli.output import emit, output_option, say_next
+from daemons.cli.output import emit, output_option, say, say_next
 from daemons.cli.render import listing, rows_of
+from daemons.manifests import rules as rulesfile
 from daemons.manifests.vm_terms import AssignedTerms, read_terms
 from shared.protocol.operator_messages import AdoptVm
+from shared.values.jobs import Rules
 from shared.values.scalars import NAME_LENGTH_MAX, check_name
+from shared.values.vm_terms import OnShutdown, VmTerms
 
-ROWS_MAX = 10_000
 COLUMNS = ("vm", "node", "state", "job", "result")
+COLUMNS_OF_TERMS = ("vm", "node", "state", "job", "importance", "terms", "rules", "table", "result")
+LEAST = ("state", "table")
+NO_RULES = rulesfile.understood(Rules())
+AFTER_SHUTDOWN = {
+    OnShutdown.LEAVE_OFF: "left off after its guest's shutdown",
+    OnShutdown.RESTART: "restarted after its guest's shutdown",
+}
 Row = Mapping[str, Any]
 
 
@@ -29,11 +39,11 @@ Row = Mapping[str, Any]
 @click.option("--all", "all_", is_flag=True, help="Adopt every unmanaged VM.")
 @click.option("--match", default="", help="Adopt the VMs whose names match this pattern, such as 'db-*'.")
 @click.option("--node", default="", shell_complete=complete.nodes, help="Adopt the VMs of this node.")
-@click.option("--job", default="", help="Name under which the only VM is managed.  [default: its own name]")
+@click.option("--job", default="", help="Managed name, only with one VM.  [default: its own name]")
 @click.option(
     "--terms", "file", type=click.Path(path_type=Path), help="TOML file with terms and rules by pattern of VM names."
 )
-@click.option("--dry-run", is_flag=True, help="Show which VMs would be adopted; change nothing.")
+@click.option("--dry-run", is_flag=True, help="Show which VMs would be adopted, and with which terms; change nothing.")
 @change_options
 @output_option
 def adopt(
@@ -57,29 +67,43 @@ def adopt(
         raise click.UsageError("Name VMs, or give --all, --match or --node.")
     if all_ and (vms or match):
         raise click.UsageError("--all takes neither names nor --match.")
-    found = [row for row in rows_of(view(line, "vms", node, ROWS_MAX), "vms") if not row["managed"] or not row["known"]]
-    chosen = _chosen(found, vms, match)
-    if job and len(chosen) != 1:
-        raise click.UsageError(f"--job names one VM, and {len(chosen)} are selected.")
-    assigned = {} if file is None else read_terms(file, [row["vm"] for row in chosen])
-    named = {(row["vm"], row["node"]): job or name for row, name in zip(chosen, _job_names(chosen), strict=True)}
-    able = [row for row in chosen if not row["not_adoptable"]]
+    if file is not None:
+        read_terms(file, ())  # what is wrong with the file alone needs no controller
+    with line:
+        rows = _known(line, node)
+        chosen = _chosen([row for row in rows if not row["managed"] or not row["known"]], vms, match)
+        if job and len(chosen) != 1:
+            raise click.UsageError(f"--job names one VM, and {len(chosen)} are selected.")
+        assigned = {} if file is None else read_terms(file, [row["vm"] for row in chosen], vms_there(line))
+        names = [job] if job else _job_names(chosen)
+        planned = [
+            {**row, "job": name, **_settings(assigned.get(row["vm"], AssignedTerms()))}
+            for row, name in zip(chosen, names, strict=True)
+        ]
+        able = planned if dry_run else [row for row in planned if not row["not_adoptable"]]
+        done, refused = _ask(line, able, assigned, dry_run)
     unable = [
         {"name": row["vm"], "code": "vm-not-adoptable", "detail": row["not_adoptable"]}
-        for row in chosen
-        if row["not_adoptable"]
+        for row in planned
+        if row["not_adoptable"] and not dry_run
     ]
-    if dry_run:
-        done, refused = able, unable
-    else:
-        done, refused = _ask(line, able, named, assigned)
-        refused = [*unable, *refused]
+    refused = [*unable, *refused]
     words = "would be adopted" if dry_run else "adopted"
-    rows = [{**row, "job": named[row["vm"], row["node"]], "result": words} for row in done]
-    values = {"done": [_plain(row) for row in rows], "refused": refused, "dry_run": dry_run}
-    emit(values, lambda: listing("VMs", rows, COLUMNS, ("state",)) if rows else Text(f"no VM {words}"))
+    columns = COLUMNS_OF_TERMS if dry_run and file is not None else COLUMNS
+    shown = [{**row, "result": words} for row in done]
+    values = {"done": [_plain(row) for row in done], "refused": refused, "dry_run": dry_run}
+    emit(values, lambda: listing("VMs", shown, columns, LEAST) if shown else Text(f"no VM {words}"))
     report_failures(refused)
-    say_next("" if dry_run or not rows else f"trimtab jobs show {rows[0]['job']}")
+    say_next("" if dry_run or not done else f"trimtab jobs show {done[0]['job']}")
+
+
+def _known(line: ControllerConnection, node: str) -> list[Row]:
+    """Return the VMs of a node ("": of all), and print if there are more."""
+    data = view(line, "vms", node, ROWS_MAX)
+    rows = rows_of(data, "vms")
+    if is_cut(data, "vms", ROWS_MAX):
+        say(f"only the first {len(rows)} of {data['total']} VMs are considered; choose others with --node")
+    return rows
 
 
 def _chosen(found: Sequence[Row], vms: Sequence[str], match: str) -> list[Row]:
@@ -112,28 +136,64 @@ def _job_names(rows: Sequence[Row]) -> list[str]:
 
 
 def _ask(
-    line: ControllerConnection,
-    rows: Sequence[Row],
-    named: Mapping[tuple[str, str], str],
-    assigned: Mapping[str, AssignedTerms],
+    line: ControllerConnection, rows: Sequence[Row], assigned: Mapping[str, AssignedTerms], check: bool
 ) -> tuple[list[Row], list[dict[str, str]]]:
-    """Ask for the adoption of each; return the rows that were adopted, and why the others were not."""
-    if not rows:
-        return [], []
-    with line:
-        requests = []
-        for row in rows:
-            own = assigned.get(row["vm"], AssignedTerms())
-            place = (row["vm"], row["node"])
-            requests.append(
-                AdoptVm(line.new_id(), row["node"], row["vm"], named[place], own.importance, own.rules, own.terms)
+    """Ask for the adoption of each, or (`check`) whether it would be accepted; return the rows for which it was, and
+    why the others were refused."""
+    requests = []
+    for row in rows:
+        own = assigned.get(row["vm"], AssignedTerms())
+        requests.append(
+            AdoptVm(
+                line.new_id(),
+                row["node"],
+                row["vm"],
+                job=row["job"],
+                importance=own.importance,
+                rules=own.rules,
+                terms=own.terms,
+                check=check,
             )
-        replies = line.ask_all(requests)
-    answered = list(zip(rows, replies, strict=True))
+        )
+    answered = list(zip(rows, line.ask_all(requests), strict=True))
     return [row for row, reply in answered if reply.done], [
         refusal(row["vm"], reply) for row, reply in answered if not reply.done
     ]
 
 
+# --- what would be set ----------------------------------------------------------------------------------------------
+
+
 def _plain(row: Row) -> dict[str, Any]:
-    return {key: row[key] for key in ("vm", "node", "job")}
+    return {key: row[key] for key in ("vm", "node", "job", "importance", "terms", "rules", "table")}
+
+
+def _settings(own: AssignedTerms) -> dict[str, Any]:
+    """Return what a VM gets, and the table of the file that says it; for people the keys `text` count."""
+    terms = {key: value for key, value in asdict(own.terms).items() if key != "running"}
+    rules = {key: value for key, value in rulesfile.understood(own.rules).items() if value != NO_RULES[key]}
+    where = f"vms[{own.table}]: {own.match}"
+    return {
+        "importance": own.importance,
+        "terms": {**terms, "text": "; ".join(_words(own.terms)) or "the defaults"},
+        "rules": rules,
+        "table": None if own.table is None else {"index": own.table, "match": own.match, "text": where},
+    }
+
+
+def _words(terms: VmTerms) -> Iterator[str]:
+    """Yield the terms that are not the defaults, in words."""
+    if terms.automation is not None:
+        yield f"automation {terms.automation}"
+    if terms.on_shutdown in AFTER_SHUTDOWN:
+        yield AFTER_SHUTDOWN[terms.on_shutdown]
+    if terms.suspend:
+        yield "may be suspended"
+    if terms.moves_per_day is not None:
+        yield f"at most {terms.moves_per_day} migration{'' if terms.moves_per_day == 1 else 's'} a day"
+    if terms.pause_s_per_day is not None:
+        yield f"at most {terms.pause_s_per_day:g} s of pauses a day"
+    if terms.post_copy:
+        yield "may switch to post-copy"
+    if terms.failover:
+        yield "failover"

@@ -8,7 +8,16 @@ from typing import Any
 import click
 
 from daemons.cli import complete
-from daemons.cli.asking import assess_each, assess_option, limit_option, tell, tell_each, view
+from daemons.cli.asking import (
+    assess_each,
+    assess_option,
+    limit_option,
+    look_up_releasable,
+    look_up_vms,
+    tell,
+    tell_each,
+    view,
+)
 from daemons.cli.commands.settings import set_vms
 from daemons.cli.commands.vm_adoption import adopt
 from daemons.cli.connection import ControllerConnection, bus_options, change_options
@@ -34,6 +43,7 @@ COLUMNS = (
 LEAST = ("report_age_s", "vcpus", "busy", "managed", "used_mhz")
 
 _several = click.argument("jobs", metavar="JOB...", nargs=-1, required=True, shell_complete=complete.active_jobs)
+_adopted = click.argument("jobs", metavar="NAME...", nargs=-1, required=True, shell_complete=complete.active_jobs)
 
 
 @click.group(cls=CommandGroup)
@@ -135,31 +145,39 @@ vms.add_command(set_vms)
 
 
 @vms.command()
-@_several
+@_adopted
 @change_options
 @output_option
 def start(line: ControllerConnection, jobs: tuple[str, ...]) -> None:
-    """Start adopted VMs that are shut off, where their definitions are. They are wanted to run from then on.
+    """Start adopted VMs that are shut off, where their definitions are. From then on, Trimtab keeps them running.
+
+    NAME is the managed name of a VM or its own.
 
     \b
     Example:
       trimtab vms start legacy1
     """
-    tell_each(line, jobs, lambda request, job: PowerVm(request, job, True), "VM {} is being started")
+    tell_each(
+        line, jobs, lambda request, job: PowerVm(request, job, True), "VM {} is being started", look_up=look_up_vms
+    )
 
 
 @vms.command()
-@_several
+@_adopted
 @change_options
 @output_option
 def shutdown(line: ControllerConnection, jobs: tuple[str, ...]) -> None:
     """Shut adopted VMs down: the guest is asked, and cut off after the agent's time limit. They stay off.
 
+    NAME is the managed name of a VM or its own.
+
     \b
     Example:
       trimtab vms shutdown legacy1
     """
-    tell_each(line, jobs, lambda request, job: PowerVm(request, job, False), "VM {} is being shut down")
+    tell_each(
+        line, jobs, lambda request, job: PowerVm(request, job, False), "VM {} is being shut down", look_up=look_up_vms
+    )
 
 
 @vms.command()
@@ -178,17 +196,25 @@ def definition(line: ControllerConnection, job: str) -> None:
 
 
 @vms.command()
-@_several
+@_adopted
 @change_options
 @output_option
 def release(line: ControllerConnection, jobs: tuple[str, ...]) -> None:
     """Stop managing the VMs of jobs without stopping them. They still count as used capacity.
 
+    NAME is the name of a job, or the own name of an adopted VM.
+
     \b
     Example:
       trimtab vms release legacy1
     """
-    tell_each(line, jobs, ReleaseVm, "job {} is released; its VMs keep running unmanaged")
+    tell_each(
+        line,
+        jobs,
+        ReleaseVm,
+        "job {} is released; its VMs keep running unmanaged",
+        look_up=look_up_releasable,
+    )
 
 
 @vms.command()

@@ -30,6 +30,8 @@ class Stopped:
     aborted: int = 0
 
     def __str__(self) -> str:
+        if not (self.kept or self.ends or self.aborted):
+            return "nothing was in progress"
         return f"{self.kept} workloads stay as they are, {self.ends} operations end, {self.aborted} are aborted"
 
 

@@ -12,7 +12,7 @@ from shared.ports.effects import Received
 from shared.protocol.account_messages import Assess, OnBehalf
 from shared.protocol.codec import fingerprint
 from shared.protocol.messages import Message, Reply
-from shared.protocol.operator_messages import CheckReservation, CheckVmFit, DryRun, Query
+from shared.protocol.operator_messages import AdoptVm, CheckReservation, CheckVmFit, DryRun, Query
 
 QUESTIONS = (Query, DryRun, Assess, CheckReservation, CheckVmFit)  # which change nothing
 REFUSALS_PER_MINUTE = 60  # of one account that are recorded
@@ -38,7 +38,8 @@ class Audit:
 
     def answered(self, received: Received, reply: Reply, now_s: float) -> None:
         """Record an answered request; the record is published when its changes are stored, as is its answer."""
-        if not isinstance(received.message, QUESTIONS):
+        checks = isinstance(received.message, AdoptVm) and received.message.check
+        if not checks and not isinstance(received.message, QUESTIONS):
             self._note(received, reply, now_s)
 
     def forged(self, received: Received, message: OnBehalf, reply: Reply, now_s: float) -> None:

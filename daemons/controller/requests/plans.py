@@ -38,8 +38,7 @@ class PlanRequests:
     def _stop(self, request: StopPlan, _caller: Caller, now_s: float) -> Refused:
         if not self.unit_of_work.acting:
             return "not-acting", "the controller only observes; nothing is in progress (`trimtab unpause`)"
-        self._stopping.stop(request.abort, now_s)
-        return DONE
+        return "", str(self._stopping.stop(request.abort, now_s))
 
     def _decide_now(self, _request: DecideNow, _caller: Caller, now_s: float) -> Refused:
         if not self.unit_of_work.acting:

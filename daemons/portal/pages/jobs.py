@@ -12,8 +12,8 @@ from starlette.routing import Route
 from daemons.access.identity import Role
 from daemons.portal.client.memo import derived
 from daemons.portal.client.view_cache import CachedView
-from daemons.portal.context import Form, account, act, page, portal, require
-from daemons.portal.pages.job_settings import set_job
+from daemons.portal.context import Form, account, act, fields, page, portal, require
+from daemons.portal.pages.job_settings import form_of, sent_again, set_job
 from daemons.portal.present.pagination import Column, Listing, has_text, in_order, name_key, part, wanted
 from daemons.portal.present.timeline import TimelineEntry, timeline_of
 from daemons.portal.present.workloads import (
@@ -110,7 +110,10 @@ async def show(request: Request) -> Response:
     return await _one(request)
 
 
-async def _one(request: Request, problems: list[str] | None = None, status: int = 200) -> Response:
+async def _one(
+    request: Request, problems: list[str] | None = None, status: int = 200, sent: Form | None = None
+) -> Response:
+    """Show a job. sent: the form to change it that something is wrong with."""
     me, live, name = account(request), portal(request).live, request.path_params["job"]
     seen = await live.view(me, "job", name)
     row, end = seen.data["job"], end_s(seen.data["job"])
@@ -138,6 +141,7 @@ async def _one(request: Request, problems: list[str] | None = None, status: int 
         story=story,
         no_story=no_story,
         may_hold=me.role is not Role.USER,
+        form=form_of(row) if sent is None else sent_again(row, sent),
     )
 
 
@@ -160,9 +164,11 @@ async def _timeline(request: Request, row: dict[str, Any]) -> tuple[list[Timelin
 # --- what may be done -----------------------------------------------------------------------------------------------
 
 
-def _deed(make: Callable[[str, str, Form], BusRequest], typed: bool = False) -> Callable[[Request], Any]:
+def _deed(
+    make: Callable[[str, str, Form], BusRequest], typed: bool = False, keeps: bool = False
+) -> Callable[[Request], Any]:
     """Return a handler that sends the request that `make` returns for a request id, a job and a form; `typed`: only
-    when the job's name was typed as confirmation."""
+    when the job's name was typed as confirmation; `keeps`: what was entered is shown again when something is wrong."""
 
     async def run(request: Request) -> Response:
         name = request.path_params["job"]
@@ -173,7 +179,7 @@ def _deed(make: Callable[[str, str, Form], BusRequest], typed: bool = False) -> 
             return make(portal(request).controller_client.new_id(), name, form)
 
         async def again(problems: list[str], status: int) -> Response:
-            return await _one(request, problems, status)
+            return await _one(request, problems, status, await fields(request) if keeps else None)
 
         return await act(request, asked, job_url(name), again=again)
 
@@ -186,7 +192,7 @@ resume = require(Role.PROVIDER, Role.OWNER)(_deed(lambda request, job, _form: Ho
 forget = require(Role.PROVIDER)(_deed(lambda request, job, _form: ReleaseVm(request, job), typed=True))
 start = require(Role.PROVIDER)(_deed(lambda request, job, _form: PowerVm(request, job, True)))
 shutdown = require(Role.PROVIDER)(_deed(lambda request, job, _form: PowerVm(request, job, False)))
-change = require(Role.PROVIDER, Role.OWNER)(_deed(set_job))
+change = require(Role.PROVIDER, Role.OWNER)(_deed(set_job, keeps=True))
 
 ROUTES = [
     Route("/workloads", show_all, methods=["GET"]),

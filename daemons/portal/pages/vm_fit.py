@@ -26,7 +26,7 @@ from daemons.portal.context import (
 from daemons.values.memory_size import memory_mib
 from shared.base.errors import InvalidInput, InvalidValue
 from shared.protocol.operator_messages import CheckVmFit
-from shared.values.new_vm import COPIES_MAX, NewVm
+from shared.values.new_vm import COPIES_MAX, VCPUS_MAX, NewVm
 
 FIELDS = ("vcpus", "memory", "cpu_mhz", "count", "labels")
 EMPTY = {"vcpus": "2", "memory": "4GiB", "cpu_mhz": "", "count": "1", "labels": ""}
@@ -58,8 +58,11 @@ async def check(request: Request) -> Response:
 
 def _asked(request_id: str, form: Form) -> CheckVmFit:
     labels = tuple(dict.fromkeys(form.text("labels").replace(",", " ").split()))
+    vcpus = form.whole("vcpus")
+    if vcpus is None:
+        raise InvalidValue("vcpus", "", f"a whole number from 1 to {VCPUS_MAX}")
     vm = NewVm(
-        form.whole("vcpus", 1) or 0,
+        vcpus,
         memory_mib("memory", form.text("memory")),
         form.number("cpu_mhz", 0.0) or 0.0,
         labels,

@@ -17,7 +17,8 @@ EXAMPLE = "\b\nExample:\n"
 # Words of an earlier language of this program, and roundabout ones.
 UNWANTED = re.compile(
     r"\b(told|tells?|telling|whoever|whatever|anew|afresh|mend|in earnest|take[ns]? in hand|who leads|under way|"
-    r"worst off|wish(es)?|gives? way|let go|hands off|silent|is to be|are to be|one's word|your word|forget)\b"
+    r"worst off|wish(es)?|gives? way|let go|hands off|silent|is to be|are to be|one's word|your word|forget|"
+    r"as everywhere|wanted to run|under which)\b"
 )
 
 

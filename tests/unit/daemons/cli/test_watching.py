@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pty
 import re
@@ -96,7 +97,8 @@ def test_on_a_terminal_it_is_redrawn(rig: Rig, monkeypatch: pytest.MonkeyPatch) 
 def test_json_is_refused(rig: Rig) -> None:
     for words in (("-o", "json", "--watch"), ("--watch", "-o", "json")):
         outcome = rig.trimtab("nodes", "list", *words)
-        assert (outcome.exit_code, outcome.stdout) == (2, "")
+        assert outcome.exit_code == 2
+        assert "--watch does not go with --output json" in json.loads(outcome.stdout)["error"]["message"]
         assert "--watch does not go with --output json" in outcome.stderr
 
 

@@ -138,6 +138,73 @@ def test_terms_are_changed_one_by_one(rig: Rig, tmp_path: Path) -> None:
     assert "unknown-job" in said(rig, "vms", "set", "db-7", "--importance", "2")
 
 
+# --- dry runs -------------------------------------------------------------------------------------------------------
+
+
+def test_a_dry_run_shows_what_would_be_set(rig: Rig, tmp_path: Path) -> None:
+    file = tmp_path / "vms.toml"
+    file.write_text(TERMS)
+    rows = {row["vm"]: row for row in asked(rig, "vms", "adopt", "--all", "--terms", file, "--dry-run")["done"]}
+    first, other = rows["db-1"], rows["www.example.org"]
+    assert (first["importance"], first["rules"]) == (4.0, {"anti_affinity": "db"})
+    assert first["terms"]["automation"] == "confirm"
+    assert first["terms"]["moves_per_day"] == 2
+    assert first["terms"]["text"] == "automation confirm; at most 2 migrations a day"
+    assert first["table"] == {"index": 0, "match": "db-*", "text": "vms[0]: db-*"}
+    assert (other["importance"], other["rules"], other["table"]["index"]) == (1.0, {}, 1)
+    assert other["terms"]["text"] == "restarted after its guest's shutdown"
+
+    text = rig.trimtab("vms", "adopt", "--all", "--terms", file, "--dry-run", env={"COLUMNS": "200"}).stdout
+    (line,) = [line for line in text.splitlines() if line.startswith("db-1 ")]
+    for word in ("automation confirm; at most 2 migrations a day", "anti affinity db", "vms[0]: db-*", "4"):
+        assert word in line
+    plain = rig.trimtab("vms", "adopt", "--all", "--dry-run").stdout
+    assert plain.splitlines()[1].split() == ["vm", "node", "state", "job", "result"]
+    assert jobs(rig) == {}
+
+
+def test_a_dry_run_finds_what_the_controller_would_refuse(rig: Rig, tmp_path: Path) -> None:
+    """Given a name that is taken, rules for a node that is unknown and a bad name, then the dry run refuses these VMs
+    as the adoption does."""
+    submit(rig, tmp_path, "db-1")
+    file = tmp_path / "vms.toml"
+    file.write_text('[[vms]]\nmatch = "db-*"\n[[vms]]\nmatch = "www*"\nrules = { node_affinity = ["n7"] }\n')
+    expected = [("db-1", "duplicate-name"), ("www.example.org", "unknown-node")]
+    for dry in (("--dry-run",), ()):
+        found = asked(rig, "vms", "adopt", "--all", "--terms", file, *dry, status=1)
+        assert [row["vm"] for row in found["done"]] == ["db-2"]
+        assert [(row["name"], row["code"]) for row in found["refused"]] == expected
+        assert list(jobs(rig)) == (["db-1"] if dry else ["db-1", "db-2"])
+    found = asked(rig, "vms", "adopt", "db-1", "--job", "no name", "--dry-run", status=1)
+    assert [(row["name"], row["code"]) for row in found["refused"]] == [("db-1", "invalid-value")]
+
+
+def test_a_dry_run_says_why_a_vm_cannot_be_adopted(rig: Rig) -> None:
+    rig.loop.cluster.hypervisor("n1").add_stranger("www.example.org", 64, rig.now_s())
+    rig.run(10.0)
+    found = asked(rig, "vms", "adopt", "--all", "--dry-run", status=1)
+    assert [row["vm"] for row in found["done"]] == ["db-1", "db-2"]
+    assert [(row["name"], row["code"]) for row in found["refused"]] == [("www.example.org", "vm-not-adoptable")] * 2
+
+
+def test_patterns_may_be_for_vms_that_are_not_selected(rig: Rig, tmp_path: Path) -> None:
+    """Given a file for VMs that are managed already, or on another node, then it is one for the rest too."""
+    file = tmp_path / "vms.toml"
+    file.write_text(TERMS.replace('"*"', '"www*"') + '[[vms]]\nmatch = "db-1"\n')
+    rig.asked("vms", "adopt", "db-1", "--terms", file)
+    rig.run(20.0)
+    rig.asked("vms", "adopt", "--node", "n2", "--match", "db-*", "--terms", file)
+    rig.asked("vms", "adopt", "--all", "--terms", file)
+    assert {name: row["importance"] for name, row in jobs(rig).items()} == {
+        "db-1": 4.0,
+        "db-2": 4.0,
+        "www-example-org": 1.0,
+    }
+
+
+# --- changes --------------------------------------------------------------------------------------------------------
+
+
 def test_a_vm_is_shut_down_and_started(rig: Rig) -> None:
     rig.asked("vms", "adopt", "db-1")
     rig.run(20.0)
@@ -168,9 +235,3 @@ def test_a_decision_is_made_now_and_shown(rig: Rig) -> None:
     found = asked(rig, "decide", "--now")
     assert found["decision"]["number"] == (before[0]["number"] if before else 0) + 1
     assert "--dry-run or --now" in said(rig, "decide", "--now", "--dry-run")
-
-
-def test_a_plan_is_stopped(rig: Rig) -> None:
-    outcome = rig.trimtab("plan", "stop", "--abort")
-    assert outcome.exit_code == 0, outcome.output
-    assert outcome.stdout == "what was in progress is stopped\n"
