@@ -125,6 +125,11 @@ class Pet:
 
 
 @dataclass(frozen=True, slots=True)
+class Fire:
+    """Have the watchdog reset the host as soon as it can."""
+
+
+@dataclass(frozen=True, slots=True)
 class Disarm:
     """Stop the watchdog and close it."""
 
@@ -145,7 +150,7 @@ class Note:
     fields: Mapping[str, Any] = field(default_factory=dict)
 
 
-Effect = Look | Write | Arm | Ready | Pet | Disarm | End | Note
+Effect = Look | Write | Arm | Ready | Pet | Fire | Disarm | End | Note
 
 
 class _Phase(Enum):
@@ -270,7 +275,8 @@ class Keeper:
                 return []
             self._hang_noted = True
             self._trouble = "the storage does not answer"
-            return [Note("error", "the storage does not answer: no pet until it does", self._waited(now_s))]
+            event = "the storage does not answer: no pet until a renewal is in time again"
+            return [Note("error", event, self._waited(now_s))]
         if self._next_s is None or now_s < self._next_s:
             return []
         return self._write(now_s, self._stopping)
@@ -317,19 +323,22 @@ class Keeper:
         return [Note("error", "a renewal took too long: no pet", {"took_s": round(took_s, 1), "most_s": self._fresh_s})]
 
     def _lose(self, now_s: float) -> list[Effect]:
-        """Stop everything: others may take the lease as proof from now on. A process that comes here was suspended with
-        its host, or has no watchdog that works. It holds the device: to close it would be one more pet."""
+        """Stop everything, and have the host reset: others may take the lease as proof from now on. A process that
+        comes here was suspended with its host, or has no watchdog that works. A watchdog that slept with the host
+        counts on where it was, or from the beginning: left alone, it would let the VMs run for up to a timeout more.
+        The process goes on and holds the device: to close it would be a pet."""
         since_s, self._since_s = self._since_s, None
         self._phase, self._next_s, self._hang_noted = _Phase.LOST, None, True
         self._trouble = _Phase.LOST.value
         unrenewed_s = None if since_s is None else round(now_s - since_s, 1)
         return [
+            Fire(),
             Note(
                 "error",
                 "the lease has expired, and this host runs: it was suspended, or its watchdog does not work. The "
-                "lease is not renewed any more; reboot the host",
+                "lease is not renewed any more, and the watchdog is to reset the host now; if it does not, reboot it",
                 {"unrenewed_s": unrenewed_s},
-            )
+            ),
         ]
 
     def _waited(self, now_s: float) -> Mapping[str, Any]:

@@ -52,6 +52,10 @@ class Device(Protocol):
         """Count from the beginning. Raises OSError."""
         ...
 
+    def fire(self) -> None:
+        """Reset the host as soon as possible. Raises OSError."""
+        ...
+
     def disarm(self) -> None:
         """Stop counting. Raises OSError."""
         ...
@@ -89,6 +93,7 @@ class LeaseShell:
             kp.Arm: lambda _: self._arm(),
             kp.Ready: lambda _: self._notifier.ready(),
             kp.Pet: lambda _: self._pet(),
+            kp.Fire: lambda _: self._fire(),
             kp.Disarm: lambda _: self._disarm(),
             kp.Note: lambda note: getattr(self._log, note.level)(note.event, **note.fields),
             kp.End: self._end,
@@ -156,6 +161,12 @@ class LeaseShell:
             self._pet_failed = True
         else:
             self._pet_failed = False
+
+    def _fire(self) -> None:
+        try:
+            self._watchdog.fire()
+        except OSError as error:
+            self._log.error("the watchdog fires when its timeout is over", error=error.strerror or str(error))
 
     def _disarm(self) -> None:
         try:

@@ -17,6 +17,7 @@ GETSUPPORT: Final = 0x80285700
 SETTIMEOUT: Final = 0xC0045706
 GETTIMEOUT: Final = 0x80045707
 MAGIC_CLOSE: Final = 0x0100  # of the options: the device goes on when it is closed without "V"
+FIRES_S = 1  # the shortest timeout that can be asked for
 TIMEOUT_MIN_RENEWALS = 3.0  # of a device that takes a shorter timeout than it is asked for
 _SUPPORT = struct.Struct("=II32s")  # options, firmware version, identity
 _SECONDS = struct.Struct("=i")
@@ -39,6 +40,7 @@ class Watchdog:
         self.is_real = False
         self._ioctl = ioctl
         self._fd = -1
+        self._timeout_s = 0.0
 
     def arm(self, expires_s: float, renew_s: float) -> float:
         """Open the device, which begins to count, and have it fire `expires_s` after the last pet, in whole seconds.
@@ -46,7 +48,8 @@ class Watchdog:
         when it cannot be used; it is disarmed then, if it was opened."""
         self._fd = self._opened()
         try:
-            return self._set(expires_s, renew_s)
+            self._timeout_s = self._set(expires_s, renew_s)
+            return self._timeout_s
         except BaseException:
             self.disarm()
             raise
@@ -54,6 +57,22 @@ class Watchdog:
     def pet(self) -> None:
         """Have it count from the beginning. Raises OSError."""
         os.write(self._fd, b"\0")
+
+    def fire(self) -> None:
+        """Have it reset the host as soon as it can: it counts from the beginning, to the shortest timeout that it
+        takes. Raises OSError where it takes none that is shorter than the present one."""
+        if not self.is_real:
+            return
+        asked_s = FIRES_S
+        while True:
+            try:
+                self._ioctl(self._fd, SETTIMEOUT, _SECONDS.pack(asked_s))
+            except OSError:
+                asked_s *= 2
+                if asked_s >= self._timeout_s:
+                    raise
+            else:
+                return
 
     def disarm(self) -> None:
         """Stop it and close it; a device that cannot be stopped (nowayout) resets the host. Raises OSError."""

@@ -41,7 +41,9 @@ class Action:
     `failover`.
     `disks` is the newest generation of the VM's local disks that the controller knows (0: none, nothing is compared).
     It grows whenever local disks are made, or copied to another node: what an agent finds must not be older, or the
-    answer is STALE_DISK. `migration` goes with MIGRATE (None: as the agent's configuration says).
+    answer is STALE_DISK. `migration` goes with MIGRATE (None: as the agent's configuration says). `digest` goes with
+    UNDEFINE: that of the definition by which the VM was restarted on another node, see VmStatus ("": not known). What
+    differs from it was edited here since, and stays.
     """
 
     id: Word
@@ -61,6 +63,7 @@ class Action:
     paused: bool = False
     disks: int = 0
     migration: MigrationTerms | None = None
+    digest: Word = ""
 
 
 class Outcome(StrEnum):

@@ -8,6 +8,8 @@ from collections.abc import Iterable, Mapping
 from shared.values.migration import TEMPORARY, feature, parted
 
 HOST_FILES: Mapping[str, str] = {
+    "checkpoints": "its checkpoints are known to its host alone",
+    "definition": "its definition has {value}, which no other host takes",
     "disk": "its disk {value} lies on its host alone",
     "nvram": "its firmware variables {value} lie on its host alone",
     "password": "the password of its display is in the definition on its host alone",

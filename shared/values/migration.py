@@ -39,8 +39,15 @@ def _all_numbers(value: str, listed: Values) -> bool:
 
 
 def _below(value: str, listed: Values) -> bool:
-    """Return whether a folder is one of those that are listed, or below one."""
+    """Return whether a folder is one of those that are listed, or below one; a path with ".." may lead anywhere."""
+    if leads_up(value):
+        return False
     return any(one and (value == one or value.startswith(one.rstrip("/") + "/")) for one in listed)
+
+
+def leads_up(path: str) -> bool:
+    """Return whether a path has a part "..": what it begins with does not say where it leads."""
+    return ".." in path.split("/")
 
 
 def _as_much(value: str, listed: Values) -> bool:
@@ -310,8 +317,9 @@ def sentence(need: str, node: str = "the node", has: tuple[str, ...] = ()) -> st
     kind, value = parted(need)
     if kind == "bound":
         what, _, detail = value.partition(":")
-        known = BOUND.get(what, f"is bound to its node by {what}{{named}}")
-        return known.format(detail=f" {detail}" if detail else "", named=f": {detail}" if detail else "")
+        if what not in BOUND:  # of a later agent, or of nobody honest: its text is no format
+            return f"is bound to its node by {what}{f': {detail}' if detail else ''}"
+        return BOUND[what].format(detail=f" {detail}" if detail else "", named=f": {detail}" if detail else "")
     if kind == PAGES:
         size_kib, amount_mib = _amount(value)
         free = [mib for kib, mib in map(_amount, _by_kind(has).get(PAGES, frozenset())) if kib == size_kib]

@@ -67,10 +67,11 @@ class Node:
     for the host itself. `labels` are the node's labels, matched against a workload's required labels. `node_type` names
     nodes that are alike ("": none); `mac_addresses` are those of its network interfaces, which can wake it. `os_type`,
     `os_version`: of its operating system, such as "debian" and "12" ("": unknown). Without SAVE among its `abilities`,
-    a suspended VM is frozen: it keeps its memory, and can be resumed on this node alone. `migration_has`: features that
-    live migrations may need, see `shared.values.migration`. `templates`: the names of the templates for VMs there, or
-    of the programs (None: its driver does not report them). `numa_cells`, `hugepages`: none where its driver does not
-    report them; `hugepages` are a part of `memory_mib`.
+    a suspended VM is frozen: it keeps its memory, and can be resumed on this node alone. An agent that says nothing of
+    its abilities is one that does not know of FAILOVER. `migration_has`: features that live migrations may need, see
+    `shared.values.migration`. `templates`: the names of the templates for VMs there, or of the programs (None: its
+    driver does not report them). `numa_cells`, `hugepages`: none where its driver does not report them; `hugepages` are
+    a part of `memory_mib`.
     """
 
     name: str
@@ -84,7 +85,7 @@ class Node:
     mac_addresses: tuple[str, ...] = ()
     os_type: str = ""
     os_version: str = ""
-    abilities: tuple[Ability, ...] = tuple(Ability)
+    abilities: tuple[Ability, ...] = (Ability.SAVE, Ability.MIGRATE)
     migration_has: tuple[str, ...] = ()
     templates: tuple[str, ...] | None = None
     numa_cells: tuple[NumaCell, ...] = ()

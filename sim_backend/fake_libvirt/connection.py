@@ -375,10 +375,11 @@ class virConnect(Handle):
 
 
 def add_pool(host: Host, name: str, path: str) -> PoolState:
-    """Add an active pool of type dir to a host, with the files in its folder, and return it."""
+    """Add an active pool of type dir to a host, with the files in its folder, and return it; without a path, one of
+    type rbd."""
     with host.cluster.lock:
         pool = host.pools[name] = PoolState(name, path, str(host.cluster.new_uuid()))
-        host.files.folders.add(path)
+        host.files.folders |= {path} - {""}
         return pool
 
 

@@ -44,6 +44,18 @@ class Definition:
         """Return the file of the firmware's variables ("": none)."""
         return (self.tree.findtext("os/nvram") or "").strip()
 
+    @property
+    def has_tpm(self) -> bool:
+        """Whether the host emulates a TPM for it."""
+        return self.tree.find("devices/tpm/backend[@type='emulator']") is not None
+
+    def move_disk(self, old: str, new: str) -> None:
+        """Have a disk's data in another file from now on."""
+        for source in self.tree.findall("devices/disk/source"):
+            if source.get("file") == old:
+                source.set("file", new)
+        self.disks = tuple(new if path == old else path for path in self.disks)
+
     def tune(self, key: str) -> int | None:
         """Return one value of <cputune>: "shares", "quota" or "period"."""
         text = self.tree.findtext(f"cputune/{key}")

@@ -32,7 +32,8 @@ PERIOD_RANGE = (1_000, 1_000_000)
 TUNES = {"cpu_shares": "shares", "vcpu_quota": "quota", "vcpu_period": "period"}
 NOT_RUNNING = "domain is not running"
 SOMEBODYS = {"backup": 9, "snapshot": 6, "dump": 8}  # virDomainJobOperation
-NVRAM, KEEP_NVRAM = 4, 8  # virDomainUndefineFlagsValues
+SNAPSHOTS_METADATA, NVRAM, KEEP_NVRAM, CHECKPOINTS_METADATA = 2, 4, 8, 16  # virDomainUndefineFlagsValues
+TPM, KEEP_TPM = 32, 64
 
 
 class virDomain(Handle):
@@ -182,7 +183,18 @@ class virDomain(Handle):
         dom = self._free()
         if dom.config is None:
             fail(Err.OPERATION_INVALID, From.QEMU, "cannot undefine transient domain")
+        if flags & TPM and flags & KEEP_TPM:
+            text = "Flags 'VIR_DOMAIN_UNDEFINE_TPM' and 'VIR_DOMAIN_UNDEFINE_KEEP_TPM' are mutually exclusive"
+            fail(Err.INVALID_ARG, From.DOMAIN, text)
+        for count, flag, what in (
+            (dom.snapshots, SNAPSHOTS_METADATA, "snapshots"),
+            (dom.checkpoints, CHECKPOINTS_METADATA, "checkpoints"),
+        ):
+            if count and dom.live is None and not flags & flag:
+                fail(Err.OPERATION_INVALID, From.QEMU, f"cannot delete inactive domain with {count} {what}")
         self._remove_nvram(dom, flags)
+        if dom.definition.has_tpm and not flags & KEEP_TPM:
+            self._connection.host.files.remove(dom.tpm_state)
         self._connection.host.undefine(dom)
         return 0
 
@@ -330,6 +342,11 @@ class virDomain(Handle):
     def snapshotNum(self, flags: int = 0) -> int:
         check_flags(flags, 0xFFF, "qemuDomainSnapshotNum")
         return self._dom().snapshots
+
+    @call
+    def listAllCheckpoints(self, flags: int = 0) -> list[str]:
+        check_flags(flags, 0x3F, "qemuDomainListAllCheckpoints")
+        return [str(number) for number in range(self._dom().checkpoints)]
 
     # --- changing it ------------------------------------------------------------------------------------------------
 

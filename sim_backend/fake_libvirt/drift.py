@@ -52,6 +52,17 @@ class HostDrift:
         """Run `virsh migrate`, which takes as long as the cluster sets."""
         self.connection().lookupByName(name).migrateToURI3(f"qemu+tls://{to}/system", params or {}, flags)
 
+    def snapshot_disk(self, name: str, old: str, new: str, live: bool = True) -> None:
+        """Run `virsh snapshot-create-as --disk-only --no-metadata`: what the guest writes goes to a new file, and no
+        event says so. Without `live`, the definition alone is changed, as by `virsh update-device --config`."""
+        with self.cluster.lock:
+            dom = self.host.named(name)
+            assert dom is not None
+            self.host.files.put(new, b"overlay")
+            for definition in (dom.config, dom.live if live else None):
+                if definition is not None:
+                    definition.move_disk(old, new)
+
     def edit_metadata(self, name: str, element: str | None, uri: str, key: str = "trimtab") -> None:
         """Run `virsh metadata` on the live and the persistent definition of a domain."""
         domain = self.connection().lookupByName(name)

@@ -12,6 +12,7 @@ from sim_backend.fake_libvirt.definition import Definition
 from sim_backend.fake_libvirt.transfers import Transfer
 from sim_backend.world.migrating import GuestMemory
 
+TPM_FOLDER = "/var/lib/libvirt/swtpm"
 DEFAULT_SHARES = 1_024
 DEFAULT_PERIOD_US = 100_000
 
@@ -85,12 +86,18 @@ class Dom:
     incoming: bool = False  # a migration brings it here
     autostart: bool = False
     snapshots: int = 0
+    checkpoints: int = 0
     max_downtime_ms: int = 300
     completed: Mapping[str, Any] = field(default_factory=dict)  # statistics of its last migration
     dirty_rate: DirtyRateCalc | None = None
     halted: Transfer | None = None  # a post-copy migration that was interrupted
     jobs: list[str] = field(default_factory=list)  # that somebody has begun: "backup", "snapshot"
     block_jobs: list[str] = field(default_factory=list)  # disks with a job
+
+    @property
+    def tpm_state(self) -> str:
+        """The file with the state of its TPM, if it has one."""
+        return f"{TPM_FOLDER}/{self.uuid}/tpm2/tpm2-00.permall"
 
     @property
     def definition(self) -> Definition:
@@ -133,7 +140,8 @@ class VolumeFacts:
 
 @dataclass(slots=True, eq=False)
 class PoolState:
-    """A pool of type dir. It knows of files that it made itself, and of those that it found when it was refreshed."""
+    """A pool of type dir, which knows of files that it made itself, and of those that it found when it was refreshed.
+    Without a path it is one of type rbd, and has no volumes."""
 
     name: str
     path: str

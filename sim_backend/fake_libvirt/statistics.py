@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from sim_backend.fake_libvirt.codes import State
+from sim_backend.fake_libvirt.refusals import pages_kib
 from sim_backend.fake_libvirt.state import Dom
 
 STATE, CPU, BALLOON, VCPU, NET, BLOCK, DIRTY_RATE = 1, 2, 4, 8, 16, 32, 512
@@ -38,7 +39,8 @@ def of(dom: Dom, groups: int, size_of: Callable[[str], int] = lambda _path: 0, n
         said |= {"balloon.current": kib, "balloon.maximum": kib}
         if dom.live is not None:
             memory = None if dom.guest is None else dom.guest.memory
-            rss = PROCESS_KIB + (kib if memory is None else round(1024 * memory.resident_mib))
+            touched_kib = kib if memory is None else round(1024 * memory.resident_mib)
+            rss = PROCESS_KIB + max(0, touched_kib - sum(pages_kib(dom.definition).values()))  # hugepages are not in it
             said |= {"balloon.rss": rss, "balloon.last-update": 0}
     if groups & VCPU:
         said |= {"vcpu.current": dom.definition.vcpus, "vcpu.maximum": dom.definition.vcpus}

@@ -17,7 +17,7 @@ FILE_BYTES = 1 << 20  # what a volume holds at most in memory; its capacity may 
 
 
 class virStoragePool(Handle):
-    """A pool of type dir."""
+    """A pool of type dir or rbd."""
 
     def __init__(self, connection: Connection, pool: PoolState) -> None:
         self._connection, self._pool = connection, pool
@@ -43,15 +43,18 @@ class virStoragePool(Handle):
     def XMLDesc(self, flags: int = 0) -> str:
         check_flags(flags, 1, "storagePoolGetXMLDesc", From.STORAGE)
         pool = self._there()
-        target = f"<target><path>{escape(pool.path)}</path></target>"
-        return f"<pool type='dir'><name>{escape(pool.name)}</name><uuid>{pool.uuid}</uuid>{target}</pool>"
+        if pool.path:
+            kind, place = "dir", f"<target><path>{escape(pool.path)}</path></target>"
+        else:
+            kind, place = "rbd", f"<source><host name='ceph'/><name>{escape(pool.name)}</name></source>"
+        return f"<pool type='{kind}'><name>{escape(pool.name)}</name><uuid>{pool.uuid}</uuid>{place}</pool>"
 
     @call
     def refresh(self, flags: int = 0) -> int:
         check_flags(flags, 0, "storagePoolRefresh", From.STORAGE)
         pool, files = self._active(), self._connection.host.files
         known, pool.volumes = pool.volumes, {}
-        for path in files.within(pool.path):
+        for path in files.within(pool.path) if pool.path else ():
             name = path.rpartition("/")[2]
             size = len(files.get(path) or b"")
             pool.volumes[name] = known.get(name) or VolumeFacts(name, path, size)

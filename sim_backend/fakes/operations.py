@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from shared.values.actions import ActionKind, GuestChange, Outcome
+from shared.values.failover import host_file_sentence
 from shared.values.nodes import Ability
 from shared.values.vms import HOLDING_STATES, LIVE_STATES, VmSpec, VmState, VmStatus
 from sim_backend.fakes.hardware import PLAIN
@@ -119,6 +120,9 @@ def _check_start(op: Operation, now_s: float) -> Answer | None:
     )
     op.domain.disks = action.disks + 1
     if spec.definition:
+        if "".join(spec.definition) != site.fabric.definitions.get(spec.vm):
+            site.fabric.note_unfit(spec.vm, site.node.name, "it is the definition of another VM, or an old one")
+            return Outcome.REFUSED, "not its definition"
         op.domain.foreign = op.domain.shared = op.domain.failover = True
         op.domain.autostart, op.domain.disks = spec.autostart, action.disks
         op.domain.hardware = site.fabric.hardware.get(spec.vm, PLAIN)
@@ -264,14 +268,20 @@ def _check_release(op: Operation, _now_s: float) -> Answer | None:
     return _check_live(op)
 
 
-def _check_undefine(op: Operation, _now_s: float) -> Answer | None:
+def _check_undefine(op: Operation, now_s: float) -> Answer | None:
     domain = op.domain
     if domain is None:
         return MET
     if domain.generation != op.action.expects:
         return _other_generation(domain)
-    left = domain.foreign and domain.state not in HOLDING_STATES
-    return None if left else (Outcome.REFUSED, f"it is {domain.state.value}")
+    if not domain.foreign or domain.state in HOLDING_STATES:
+        return Outcome.REFUSED, f"it is {domain.state.value}"
+    here = op.site.status_of(domain, now_s)
+    if here.host_files:
+        return Outcome.REFUSED, "; ".join(host_file_sentence(text) for text in here.host_files)
+    if op.action.digest and here.definition != op.action.digest:
+        return Outcome.REFUSED, "its definition here is not the one by which it was restarted elsewhere"
+    return None
 
 
 _CHECKS: dict[ActionKind, Callable[[Operation, float], Answer | None]] = {

@@ -263,7 +263,7 @@ class AdoptedFaults:
         self._asked[own.vm] += 1
         self._done[OwnerFault.VM_ADOPTED.value] += 1
         number, node = self._asked[own.vm], found[0].node.name
-        request = AdoptVm(f"adopt-{own.vm}-{number}", node, own.vm, own.vm, rules=own.rules, terms=own.terms)
+        request = AdoptVm(f"adopt-{own.vm}-{number}", node, own.vm, job=own.vm, rules=own.rules, terms=own.terms)
         self.loop.operator.send(request)
         self.loop.engine.at(self.loop.engine.now_s + ASK_AGAIN_S, PRIORITY, partial(self._adopt, own))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import subprocess
@@ -102,6 +103,93 @@ def test_exposure_is_measured(analyze: str, tmp_path: Path) -> None:
     unit.write_text("[Service]\nExecStart=/bin/true\n")
 
     assert exposure(analyze, unit) > 2 * EXPOSURE_MAX
+
+
+def cycles(analyze: str, folder: Path, **more: str) -> list[str]:
+    """What systemd says of cycles when a machine boots with all our units, with libvirt, its slice and a machine of it,
+    and with `more` units."""
+    texts = {unit.name: unit.read_text("utf-8") for unit in UNITS} | more
+    texts["machine.slice"] = "[Unit]\nBefore=slices.target\n"  # as systemd has it
+    texts["trimtab.slice"] = "[Unit]\nBefore=slices.target\n"  # with limits of an operator's
+    texts["vm.service"] = "[Unit]\nAfter=libvirtd.service\n[Service]\nExecStart=x\nSlice=machine.slice\n"
+    texts["libvirtd.service"] = texts["virtqemud.service"] = "[Service]\nExecStart=x\n"
+    texts["libvirt-guests.service"] = "[Unit]\nAfter=libvirtd.service\n[Service]\nExecStart=x\n"
+    wanted = [name.replace("@.", "@1.") for name in texts]
+    wanted += ["basic.target", "sysinit.target", "slices.target", "remote-fs.target", "network-online.target"]
+    texts["boot.target"] = f"[Unit]\nWants={' '.join(wanted)}\nAfter={' '.join(wanted)}\n"
+    for name, text in texts.items():
+        commands = re.sub(r"^(Exec\w+)=.*$", r"\1=/bin/true", text, flags=re.MULTILINE)
+        (folder / name).write_text(commands)
+    said = subprocess.run(
+        [analyze, "--man=no", "verify", "boot.target"],
+        env={**os.environ, "SYSTEMD_UNIT_PATH": f"{folder}:"},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60.0,
+    )
+    return [line for line in said.stderr.splitlines() if "cycle" in line]
+
+
+def test_a_machine_that_boots_starts_all_units_in_an_order(analyze: str, tmp_path: Path) -> None:
+    """A cycle would make systemd leave out one of the units at each boot, whichever."""
+    assert cycles(analyze, tmp_path) == []
+
+
+@pytest.mark.parametrize("slice_", ["machine.slice", "trimtab.slice"])
+def test_a_service_that_is_to_start_before_a_slice_closes_a_cycle(analyze: str, tmp_path: Path, slice_: str) -> None:
+    assert cycles(analyze, tmp_path, **{"early.service": f"[Unit]\nBefore={slice_}\n[Service]\nExecStart=x\n"})
+
+
+def test_programs_and_daemons_stop_before_the_lease_is_released() -> None:
+    assert "trimtab-lease.service" in values(ROOT / "systemd/trimtab-job@.service", "After")
+    daemons = {"trimtab-agent.service", "libvirtd.service", "virtqemud.service", "libvirt-guests.service"}
+    assert daemons <= set(values(ROOT / "systemd/trimtab-lease.service", "Before"))
+
+
+class SleepingHost:
+    """A host with the hook of systemd-sleep, and a systemctl that writes down what it is told."""
+
+    def __init__(self, folder: Path, is_active: bool) -> None:
+        self._folder = folder
+        (folder / "run").mkdir()
+        text = (ROOT / "systemd/debian/trimtab-agent/lease-sleep").read_text("utf-8")
+        assert text.count("=/run/") == 1
+        (folder / "hook").write_text(text.replace("=/run/", f"={folder}/run/"))
+        (folder / "systemctl").write_text(
+            f'#!/bin/sh\ncd {folder}\ncase "$*" in\n'
+            "  *is-active*) test -e active ;;\n"
+            "  *is-enabled*) true ;;\n"
+            "  *) echo $* >> told ;;\nesac\n"
+        )
+        (folder / "systemctl").chmod(0o755)
+        if is_active:
+            (folder / "active").touch()
+
+    def tell(self, when: str) -> list[str]:
+        """Call the hook; return what it told systemctl."""
+        path = f"{self._folder}:{os.environ['PATH']}"
+        told = self._folder / "told"
+        told.write_text("")
+        command = ["sh", str(self._folder / "hook"), when, "suspend"]
+        subprocess.run(command, env={"PATH": path}, check=True, timeout=60.0)
+        return told.read_text().splitlines()
+
+
+def test_a_lease_that_was_held_before_a_sleep_is_held_after_it(tmp_path: Path) -> None:
+    host = SleepingHost(tmp_path, is_active=True)
+    assert host.tell("pre") == ["stop trimtab-lease.service"]
+    assert host.tell("post") == ["--no-block start trimtab-lease.service"]
+    assert host.tell("post") == []
+
+
+def test_a_lease_that_its_operator_has_stopped_stays_so_after_a_sleep(tmp_path: Path) -> None:
+    """Also where the host has slept before, and has not woken in order."""
+    host = SleepingHost(tmp_path, is_active=True)
+    host.tell("pre")
+    (tmp_path / "active").unlink()
+    assert host.tell("pre") == []
+    assert host.tell("post") == []
 
 
 def test_every_file_for_systemd_is_documented() -> None:

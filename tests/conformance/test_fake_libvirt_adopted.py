@@ -465,6 +465,32 @@ def test_its_owner_may_start_it_too(hosts: Hosts) -> None:
     assert state(hosts) is VmState.RUNNING
 
 
+@pytest.mark.parametrize("then", ["run", "pause"])
+def test_what_its_owner_starts_meanwhile_is_not_cut_off(hosts: Hosts, then: str) -> None:
+    """Given a start that has noted its generation, when its owner starts the VM first, then that is as good, and where
+    it is not, since the VM is paused, it is left as it is."""
+    shut_off(hosts)
+    hosts.adopt()
+    hosts.made.cluster.fail(fault := Nth("lookupByName", "hang", host="h1", skip=1))
+    spec = VmSpec(PET, 2, 1, memory_mib=96, vcpus=1, cpu_mhz=700.0)
+    begun = hosts.begin(ActionKind.START, "h1", expects=1, generation=2, spec=spec)
+    wait_for(hosts, fault)
+    assert fault.times == 0
+    assert 'generation="2"' in hosts.definition("h1")
+    hosts.made.drift("h1").start(PET)
+    if then == "pause":
+        hosts.made.drift("h1").suspend(PET)
+    hosts.made.cluster.release()
+    hosts.until(lambda: begun in hosts.answers)
+    status = hosts.status("h1")
+    assert status is not None
+    found = (hosts.answers[begun].outcome, status.state, status.generation)
+    if then == "pause":
+        assert found == (Outcome.FAILED, VmState.PAUSED, 1)
+    else:
+        assert found == (Outcome.OK, VmState.RUNNING, 2)
+
+
 @pytest.mark.parametrize("call", ["setMetadata", "createWithFlags"])
 def test_a_start_that_fails_leaves_it_off_and_as_it_was(hosts: Hosts, call: str) -> None:
     shut_off(hosts)

@@ -10,13 +10,14 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from agents.core import recovery
+from agents.hypervisors.libvirt import local_disks
 from shared.base.clock import SystemClock
 from shared.base.errors import TransientError
 from shared.config.agent import CloneMode
@@ -24,6 +25,7 @@ from shared.ports.effects import GuestChanged, Operated
 from shared.values.actions import Action, ActionKind, Outcome
 from shared.values.vms import LIVE_STATES, VmSpec, VmState, VmStatus
 from sim_backend.fake_libvirt.codes import Err, From, error
+from sim_backend.fake_libvirt.connection import add_pool
 from tests.conformance.fake_libvirt_rig import Fakes, fakes
 from tests.conformance.mortal import MortalModule, Point, points_of
 from tests.extent import later
@@ -540,3 +542,19 @@ def test_a_discarded_image_is_not_taken_for_a_later_one(tmp_path: Path) -> None:
         saving.join()
         nodes.settle()
         assert nodes.seen()["h2"].state is VmState.CRASHED
+
+
+def test_a_shared_pool_without_a_folder_shares_no_folder(tmp_path: Path) -> None:
+    """Given a pool of Ceph's among the shared ones, then a disk in a file is as local as it was; and so is one whose
+    path only begins in a shared folder."""
+    with fakes(tmp_path, durations_s={}) as made:
+        add_pool(made.cluster.hosts["h1"], "ceph", "")
+        site = made.drivers["h1"]._site
+        made.drivers["h1"].inventory()
+        site.keys = replace(site.keys, shared_pools=("ceph", "shared"))
+        is_local = local_disks.is_local(site)
+        assert is_local("/pool/a")
+        assert not is_local("/shared/volumes/a")
+        assert is_local("/shared/volumes/../../pool/a")
+        site.keys = replace(site.keys, shared_pools=("ceph",))
+        assert local_disks.is_local(site)("/shared/volumes/a")

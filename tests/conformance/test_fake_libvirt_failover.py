@@ -368,6 +368,8 @@ def test_an_agent_that_is_killed_in_a_migration_keeps_it(
 
 # --- what lies on one host alone ------------------------------------------------------------------------------------
 
+QEMU = "http://libvirt.org/schemas/domain/qemu/1.0"
+COMMAND = f'<q:commandline xmlns:q="{QEMU}"><q:arg value="-S"/></q:commandline></domain>'
 SECRET_DISPLAY = ('port="-1"', 'port="-1" passwd="s3cret"')
 UNFIT_AT_HOME = {
     "disk=/pool/pet.qcow2": (DISK, LOCAL),
@@ -375,6 +377,11 @@ UNFIT_AT_HOME = {
     f"nvram={NVRAM_FOLDER}/pet.fd": (NVRAM, f"{NVRAM_FOLDER}/pet.fd"),
     "tpm=": ("<graphics", '<tpm model="tpm-crb"><backend type="emulator"/></tpm><graphics'),
     "password=": SECRET_DISPLAY,
+    "definition=a log file of a serial device": (
+        "<graphics",
+        '<serial type="pty"><log file="/var/log/pet"/></serial><graphics',
+    ),
+    f"definition=an element of another namespace: {{{QEMU}}}commandline": ("</domain>", COMMAND),
 }
 
 
@@ -398,14 +405,30 @@ def test_what_lies_on_its_host_alone_is_reported(scene: Scene, text: str) -> Non
     assert ("s3cret" in scene.made.drift("h1").connection().lookupByName(PET).XMLDesc(3)) is (text == "password=")
 
 
-def test_snapshots_that_come_and_go_are_reported(scene: Scene) -> None:
+@pytest.mark.parametrize("key", ["snapshots", "checkpoints"])
+def test_snapshots_and_checkpoints_that_come_and_go_are_reported(scene: Scene, key: str) -> None:
     scene.own_vm(runs=False)
     scene.take()
-    for snapshots, expected in ((1, ("snapshots=",)), (0, ())):
+    for count, expected in ((1, (f"{key}=",)), (0, ())):
         (dom,) = scene.made.cluster.hosts["h1"].domains.values()
-        dom.snapshots = snapshots
+        setattr(dom, key, count)
         scene.made.drivers["h1"]._look_for_jobs()
         assert scene.seen("h1").host_files == expected
+
+
+def test_an_overlay_that_somebody_makes_is_reported_with_the_next_look(scene: Scene) -> None:
+    """Given an external snapshot, of which libvirt sends no event, then the VM does not seem to be on its old disk."""
+    scene.own_vm()
+    scene.take()
+    before = scene.seen("h1")
+    scene.made.drift("h1").snapshot_disk(PET, DISK, LOCAL)
+    after = scene.seen("h1")
+    assert (before.host_files, after.host_files) == ((), (f"disk={LOCAL}",))
+    assert "" != after.definition != before.definition
+    scene.made.drift("h1").snapshot_disk(PET, LOCAL, DISK, live=False)
+    scene.made.drivers["h1"]._look_for_jobs()
+    assert scene.seen("h1").definition == before.definition
+    assert scene.seen("h1").host_files == (f"disk={LOCAL}",), "as it runs"
 
 
 def test_a_disk_of_an_unmanaged_vm_is_nobodys_matter(scene: Scene) -> None:
@@ -501,8 +524,6 @@ def test_its_memory_is_held_from_the_begin(scene: Scene, call: str) -> None:
     assert scene.answers[start].outcome is Outcome.OK
 
 
-QEMU = "http://libvirt.org/schemas/domain/qemu/1.0"
-COMMAND = f'<q:commandline xmlns:q="{QEMU}"><q:arg value="-S"/></q:commandline></domain>'
 HOSTDEV = '<hostdev mode="subsystem" type="usb"><source><vendor id="0x1"/><product id="0x2"/></source></hostdev>'
 CASES: dict[str, tuple[str, str, Outcome, str]] = {
     "disk": (DISK, LOCAL, Outcome.UNFIT, f"its disk {LOCAL} lies on its host alone"),
@@ -704,16 +725,66 @@ def test_one_that_its_owner_starts_meanwhile_is_kept(scene: Scene) -> None:
     assert (scene.is_defined("h1"), scene.seen("h1").state in LIVE_STATES) == (True, True)
 
 
-def test_firmware_variables_of_this_host_alone_go_with_it(scene: Scene) -> None:
+def test_firmware_variables_of_this_host_alone_keep_it(scene: Scene) -> None:
+    """Given a host that returns after a failover with what no other host has, then nothing of it is removed."""
     own = f"{NVRAM_FOLDER}/pet.fd"
     scene.xml = XML.replace(NVRAM, own)
     scene.own_vm(runs=False)
     files = scene.made.cluster.hosts["h1"].files
     files.put(own, OWNERS)
     scene.take()
-    assert undefine(scene) is Outcome.OK
-    assert files.get(own) is None
-    assert bytes(files.get(DISK) or b"") == OWNERS
+    answer = scene.do(ActionKind.UNDEFINE, "h1", expects=1)
+    assert (answer.outcome, answer.detail) == (Outcome.REFUSED, f"its firmware variables {own} lie on its host alone")
+    assert scene.is_defined("h1")
+    assert bytes(files.get(own) or b"") == OWNERS
+
+
+def test_a_newer_definition_is_kept(scene: Scene) -> None:
+    """Given a definition that its owner has edited since the controller kept it, then it is not removed for another."""
+    scene.own_vm(runs=False)
+    digest = domain_xml.digest(scene.take().definition)
+    scene.made.drift("h1").define(scene.definition("h1").replace("409600", "204800"))
+    answer = scene.do(ActionKind.UNDEFINE, "h1", expects=1, digest=digest)
+    assert (answer.outcome, "its definition here is not the one" in answer.detail) == (Outcome.REFUSED, True)
+    assert scene.is_defined("h1")
+    assert scene.do(ActionKind.UNDEFINE, "h1", expects=1, digest=scene.seen("h1").definition).outcome is Outcome.OK
+    assert (scene.is_defined("h1"), scene.is_whole()) == (False, True)
+
+
+def test_one_that_its_owner_edits_meanwhile_is_kept(scene: Scene) -> None:
+    scene.own_vm(runs=False)
+    digest = domain_xml.digest(scene.take().definition)
+    fault = Fault("domainListGetStats", "hang", host="h1", subject="")
+    scene.made.cluster.fail(fault)
+    call = scene.begin(ActionKind.UNDEFINE, "h1", expects=1, digest=digest)
+    wait_for(scene, fault)
+    assert fault.times == 0
+    scene.made.drift("h1").define(scene.definition("h1").replace("409600", "204800"))
+    scene.made.cluster.release()
+    scene.until(lambda: call in scene.answers)
+    assert scene.answers[call].outcome is Outcome.REFUSED
+    assert scene.is_defined("h1")
+
+
+@pytest.mark.parametrize("kind", [Scene, Moving], ids=["shared", "copied"])
+def test_the_state_of_a_tpm_outlives_the_definition_that_a_move_leaves(
+    tmp_path: Path, kind: Callable[..., Scene]
+) -> None:
+    """Its folder may be shared, and the VM uses it on the target; checkpoints do not keep the definition either."""
+    with fakes(tmp_path, count=2, durations_s={"migrate": 1.0}) as made:
+        scene = kind(made)
+        scene.xml = scene.xml.replace(*UNFIT_AT_HOME["tpm="])
+        for host in made.cluster.hosts.values():
+            host.hardware = replace(host.hardware, tpms=("emulator",))
+        scene.own_vm()
+        scene.take()
+        (dom,) = made.cluster.hosts["h1"].domains.values()
+        made.cluster.hosts["h1"].files.put(dom.tpm_state, OWNERS)
+        dom.checkpoints = 2
+        assert move(scene, "h1", "h2").outcome is Outcome.OK
+        scene.until(lambda: not scene.is_defined("h1"))
+        assert scene.executing() == ["h2"]
+        assert bytes(made.cluster.hosts["h1"].files.get(dom.tpm_state) or b"") == OWNERS
 
 
 def test_an_undefine_whose_answer_is_lost_is_done(scene: Scene) -> None:

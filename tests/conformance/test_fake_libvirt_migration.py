@@ -13,6 +13,7 @@ import pytest
 from agents.hypervisors.libvirt.statistics import HALTED
 from shared.base.clock import SystemClock
 from shared.base.errors import TransientError
+from shared.config.agent import CopyStorage
 from shared.ports.effects import GuestChanged, Operated
 from shared.values.actions import Action, ActionKind, Outcome
 from shared.values.migration_terms import NOT_MEASURED, MigrationFigures, MigrationMethod, MigrationTerms
@@ -44,9 +45,9 @@ class Lab:
             driver._site.watch_s = 0.001
         self.hear()
 
-    def start(self, memory: GuestMemory, vm: str = VM) -> None:
+    def start(self, memory: GuestMemory, vm: str = VM, **fields: Any) -> None:
         self.cluster.memories[vm] = memory
-        answer = self.wait(self.begin(ActionKind.START, vm=vm, generation=1, spec=replace(SPEC, vm=vm)))
+        answer = self.wait(self.begin(ActionKind.START, vm=vm, generation=1, spec=replace(SPEC, vm=vm, **fields)))
         assert answer.outcome is Outcome.OK, answer
 
     def begin(self, kind: ActionKind, node: str = "h1", vm: str = VM, **fields: Any) -> str:
@@ -335,7 +336,6 @@ def test_sizes_and_dirty_rates_are_reported(lab: Lab) -> None:
     status = lab.status("h1")
     assert status is not None
     assert (status.resident_mib, status.disk_mib, status.dirty_mib_per_s) == (300, 0, -1.0)  # its disk is shared
-    driver._site.dirty_rate_every_s = driver._dirty_at_s = 1e-9
     for _ in range(12):  # each look takes one step; QEMU measures in the cluster's time, the driver waits in its own
         driver._dirty_rates._asked = _long_ago(driver._dirty_rates._asked)
         driver._measure_dirty_rate()
@@ -345,6 +345,32 @@ def test_sizes_and_dirty_rates_are_reported(lab: Lab) -> None:
     assert status is not None
     assert status.dirty_mib_per_s == pytest.approx(60.0, abs=1.0)
     assert status.working_set_mib == pytest.approx(120.0, rel=0.1)
+
+
+def test_dirty_rates_are_measured_between_two_looks(lab: Lab) -> None:
+    """Given half a minute between two looks at all domains, then the steps of a measurement do not wait for them, and
+    need none."""
+    for vm in ("job#0", "job#1"):
+        lab.start(GuestMemory(100.0, 0.0), vm, memory_mib=100)
+    lab.made.drivers["h1"].close()
+    lab.made.drivers["h1"] = driver = lab.made.driver("h1")
+    driver._site.dirty_rate_every_s = 0.02
+    driver._look_now.set()
+    limit_s = lab.clock.monotonic_s() + LIMIT_S
+
+    def measured() -> set[str]:
+        return {vm for _, call, vm in list(lab.cluster.calls) if call == "startDirtyRateCalc"}
+
+    while measured() != {"job#0", "job#1"}:
+        assert lab.clock.monotonic_s() < limit_s
+        driver._dirty_rates._asked = _long_ago(driver._dirty_rates._asked)
+        lab.cluster.advance(10.0)
+        lab.clock.sleep(0.005)
+    looks = [call for host, call, _ in lab.cluster.calls if (host, call) == ("h1", "getAllDomainStats")]
+    began = len(looks)
+    lab.clock.sleep(0.1)
+    looks = [call for host, call, _ in lab.cluster.calls if (host, call) == ("h1", "getAllDomainStats")]
+    assert len(looks) == began
 
 
 def _long_ago(asked: Any) -> Any:
@@ -391,6 +417,20 @@ def test_shared_firmware_variables_stay_for_the_target(shared_disk: bool, tmp_pa
             assert has(lab, end, SHARED)
         removals = [host for host, call, _ in made.cluster.calls if call == "undefineFlags"]
         assert removals == ([] if shared_disk else ["h1", "h2"])
+
+
+@pytest.mark.parametrize(("path", "shared"), [(SHARED, True), (LOCAL, False)])
+def test_where_no_disk_is_copied_libvirts_own_folder_is_still_each_hosts_own(lab: Lab, path: str, shared: bool) -> None:
+    with_nvram(lab, path)
+    lab.start(CALM)
+    driver = lab.made.drivers["h1"]
+    keys = driver._site.keys
+    driver._site.keys = replace(keys, migration=replace(keys.migration, copy_storage=CopyStorage.NEVER))
+    driver._fresh = True
+    driver._meet()
+    seen = driver._site.see(VM)
+    assert seen is not None
+    assert driver._site.shares_nvram(seen) is shared
 
 
 def test_a_vm_that_is_stopped_takes_its_firmware_variables_along(lab: Lab) -> None:

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from agents.hypervisors.libvirt import domain_xml
+from agents.hypervisors.libvirt.metadata import Meta
 from shared.values.actions import ActionKind, Outcome
 from shared.values.migration import lacks, pages_of
 from shared.values.vms import VmSpec, VmState
@@ -66,3 +68,22 @@ def test_a_vm_in_hugepages_goes_where_there_are_enough(hosts: Hosts) -> None:
     moved = hosts.status("h2", VM)
     assert moved is not None
     assert (moved.state, pages_of(moved.migration_needs).total_mib) == (VmState.RUNNING, 300)
+
+
+def test_one_in_hugepages_alone_that_somebody_moves_here_is_noted(hosts: Hosts) -> None:
+    assert start(hosts, VM, 300) is Outcome.OK
+    hosts.made.drift("h1").migrate(VM, "h2")
+    hosts.settle()
+
+    def noted() -> str:
+        text = hosts.made.drift("h2").connection().lookupByName(VM).XMLDesc(2)
+        return (domain_xml.facts_of(text).meta or Meta()).node
+
+    hosts.until(lambda: noted() == "h2")
+
+
+def test_a_guest_in_hugepages_has_touched_all_of_them(hosts: Hosts) -> None:
+    assert start(hosts, VM, 300) is Outcome.OK
+    status = hosts.status("h1", VM)
+    assert status is not None
+    assert status.resident_mib == 300

@@ -141,4 +141,3 @@ def test_what_may_go_goes_and_what_may_not_has_a_reason(world: World) -> None:
     assert kinds - {"bound"} <= went.keys(), "of each kind some went"
     assert kinds <= stayed.keys(), "of each kind some stayed"
     assert strict.keys() <= STRICT, "what went nevertheless was kept by nothing else"
-

@@ -249,7 +249,13 @@ def test_what_we_say_can_be_migrated_is(nodes: Nodes) -> None:
                 unmade.append(f"{shape.name}: {words}")
                 remove(nodes)
                 break
-            nodes.must(ActionKind.ADOPT, "h1", VM, generation=1, spec=VmSpec(VM, 1, 1, MEMORY_MIB, 1, 500.0))
+            nodes.must(
+                ActionKind.ADOPT,
+                "h1",
+                VM,
+                generation=1,
+                spec=VmSpec(VM, 1, 1, memory_mib=MEMORY_MIB, vcpus=1, cpu_mhz=500.0),
+            )
             status = nodes.status("h1", VM)
             assert status is not None
             has = nodes.drivers[target].inventory().migration_has

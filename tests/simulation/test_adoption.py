@@ -56,7 +56,7 @@ def managed(loop: ClosedLoop, node: str) -> bool | None:
 
 def test_a_strangers_vm_is_adopted_and_stays_defined_when_its_guest_ends() -> None:
     loop = loop_with_stranger(work_mcycles=200_000.0)
-    ask(loop, AdoptVm("a", "n0", VM, "web"))
+    ask(loop, AdoptVm("a", "n0", VM, job="web"))
     assert managed(loop, "n0") is True
     loop.run_until(300.0)
     assert record(loop).phase is JobPhase.SHUT_OFF
@@ -68,7 +68,7 @@ def test_a_strangers_vm_is_adopted_and_stays_defined_when_its_guest_ends() -> No
 
 def test_an_adopted_vm_moves_is_held_and_let_go_on_its_new_node() -> None:
     loop = loop_with_stranger()
-    ask(loop, AdoptVm("a", "n0", VM, "web"))
+    ask(loop, AdoptVm("a", "n0", VM, job="web"))
     ask(loop, MoveVm("m", VM, "n1"))
     assert (managed(loop, "n0"), managed(loop, "n1")) == (None, True)
     ask(loop, HoldJob("h", "web", True))
@@ -87,7 +87,7 @@ def test_an_adopted_vm_moves_is_held_and_let_go_on_its_new_node() -> None:
 def test_whoever_dies_meanwhile_the_vm_is_adopted_and_let_go_once(who: str, after_s: float) -> None:
     loop, checker = checked_loop()
     victim = loop.agents["n0"] if who == "agent" else next(iter(loop.controllers.values()))
-    for request in (AdoptVm("a", "n0", VM, "web"), ReleaseVm("f", "web")):
+    for request in (AdoptVm("a", "n0", VM, job="web"), ReleaseVm("f", "web")):
         loop.operator.send(request)
         loop.run_until(loop.engine.now_s + after_s)
         victim.kill()
@@ -111,7 +111,7 @@ def test_adopted_vms_that_share_a_node_too_small_are_treated_alike_and_spread() 
         loop.cluster.hypervisor("n0").add_stranger(f"legacy{index}#0", 500, 0.0)
     loop.run_until(60.0)
     for index in range(8):
-        ask(loop, AdoptVm(f"a{index}", "n0", f"legacy{index}#0", f"vm{index}"))
+        ask(loop, AdoptVm(f"a{index}", "n0", f"legacy{index}#0", job=f"vm{index}"))
     loop.run_until(2_000.0)
     records = [record(loop, f"vm{index}") for index in range(8)]
     assert [one.allotments[0].cpu_mhz for one in records] == pytest.approx([1_000.0] * 8)

@@ -48,7 +48,7 @@ class Rig:
         self, vm: str, node: str = "n0", terms: VmTerms = GUARDED, importance: float = 1.0, apart: str = ""
     ) -> None:
         rules = Rules(anti_affinity=apart)
-        self.ask(AdoptVm(f"a-{vm}", node, vm, vm, importance=importance, terms=terms, rules=rules))
+        self.ask(AdoptVm(f"a-{vm}", node, vm, job=vm, importance=importance, terms=terms, rules=rules))
 
     def wait(self, seconds: float) -> None:
         self.loop.run_until(self.loop.engine.now_s + seconds)

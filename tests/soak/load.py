@@ -226,7 +226,7 @@ class Meddler(Worker):
         home = self._home(vm)
         if home in self._place.nodes and self._ask(lambda word: ReleaseVm(word, kept.name)).done:
             CLOCK.sleep(KEPT_S / 2)
-            if self._ask(lambda word: AdoptVm(word, home, vm, adopted)).done:
+            if self._ask(lambda word: AdoptVm(word, home, vm, job=adopted)).done:
                 self._ledger.did("adoptions")
                 CLOCK.sleep(KEPT_S)
                 self._forget(adopted)

@@ -167,12 +167,22 @@ def _adopt(action: Action, here: ObservedDomain | None) -> Answer | None:
     return MET if here.meta.failover is wanted and not (wanted and here.facts.autostart) else None
 
 
+def stays(action: Action, here: ObservedDomain) -> Answer | None:
+    """None where a definition may be removed: the VM was restarted elsewhere by the same one, and nothing of it lies on
+    this host alone."""
+    if here.facts.host_files:
+        return Outcome.REFUSED, "; ".join(host_file_sentence(text) for text in here.facts.host_files)
+    if action.digest and here.facts.definition != action.digest:
+        return Outcome.REFUSED, "its definition here is not the one by which it was restarted elsewhere"
+    return None
+
+
 def _undefine(action: Action, here: ObservedDomain | None) -> Answer | None:
     if here is None:
         return MET
     if not here.adopted or here.state not in OFF_STATES:
         return not_now(here)
-    return generation(action, here)
+    return generation(action, here) or stays(action, here)
 
 
 def _resume(action: Action, here: ObservedDomain | None, room: NodeHeadroom) -> Answer | None:

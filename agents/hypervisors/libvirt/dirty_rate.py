@@ -19,7 +19,7 @@ from shared.values.vms import VmState
 
 SHORT_S, LONG_S = 1, 8
 PATIENCE_S = 60.0  # for a result; then the next VM has its turn
-_UNABLE = frozenset({Error.NO_SUPPORT, Error.OPERATION_UNSUPPORTED, Error.ARGUMENT_UNSUPPORTED})
+_UNABLE = frozenset({Error.OPERATION_UNSUPPORTED, Error.ARGUMENT_UNSUPPORTED})  # that QEMU, or that kind of guest
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +41,7 @@ class DirtyRates:
         self._short_mib: dict[str, float] = {}
         self._known: dict[str, DirtyRate] = {}
         self._tried: set[str] = set()
+        self._unable: set[str] = set()
         self._is_behind = False
 
     @property
@@ -55,9 +56,12 @@ class DirtyRates:
 
     def step(self, conn: Connection, running: Iterable[ObservedDomain], now_s: float) -> None:
         """Take in the result that is due, and begin the next measurement. `running`: VMs that run and that no operation
-        is in progress on. A libvirt or QEMU that cannot measure is not asked again; what fails otherwise is, in its
-        turn."""
+        is in progress on. A libvirt that cannot measure is not asked again, and neither is one VM that cannot be
+        measured while it runs; what fails otherwise is, in its turn."""
         there = {seen.facts.uuid: seen for seen in running if seen.managed and seen.state is VmState.RUNNING}
+        self._unable &= there.keys()
+        for uuid in self._unable:
+            del there[uuid]
         self._is_behind = bool(there.keys() - self._tried)
         if not self._able or not there:
             return
@@ -94,10 +98,11 @@ class DirtyRates:
                     self._able = False
                     return
                 begin(seconds, 0)
-        except Declined as error:
-            self._able = error.number not in _UNABLE
-            return
-        except TrimtabError:  # it has ended, or is measured by somebody else
+        except TrimtabError as error:  # it has ended, or is measured by somebody else
+            number = error.number if isinstance(error, Declined) else Error.OK
+            self._able = number != Error.NO_SUPPORT
+            if number in _UNABLE:
+                self._unable.add(uuid)
             self._tried.add(uuid)
             return
         self._asked = _Asked(vm, uuid, seconds, now_s)

@@ -10,10 +10,12 @@ from xml.etree import ElementTree as ET
 from agents.hypervisors.libvirt import metadata
 from agents.hypervisors.libvirt.host_files import host_files_of
 from agents.hypervisors.libvirt.metadata import Meta
-from agents.hypervisors.libvirt.migration_needs import Surroundings, memory_bytes, needs_of, written_disks
+from agents.hypervisors.libvirt.migration_needs import Surroundings, memory_bytes, needs_of, nvram_of, written_disks
+from agents.hypervisors.libvirt.unfit_parts import unfit_parts
 from shared.values.migration import ordinary_mib
 
 NOWHERE = Surroundings()
+TOO_DEEP = "it is nested too deeply"
 IsLocal = Callable[[str], bool]
 
 
@@ -42,7 +44,7 @@ class Facts:
     `shared.values.migration` has it; `shares`: its weight (0: none is said). `definition`: digest of the definition of
     one that was adopted, see `digest`. `transient`: no definition outlives it. `host_files`: what of it lies on this
     host alone, as `shared.values.failover` has it. `autostart`: libvirt starts it with its host (only read of one that
-    was adopted)."""
+    was adopted). `fingerprint`: of the text of its definition with its secrets (likewise)."""
 
     name: str
     uuid: str
@@ -58,6 +60,12 @@ class Facts:
     nvram: str = ""
     host_files: tuple[str, ...] = ()
     autostart: bool = False
+    fingerprint: str = ""
+
+    @property
+    def uses_tpm(self) -> bool:
+        """Whether it has a TPM that its host emulates, whose state libvirt keeps."""
+        return "tpm=emulator" in self.needs
 
     @property
     def ordinary_mib(self) -> int:
@@ -78,12 +86,15 @@ def parse(text: str) -> ET.Element:
         return ET.fromstring(text, ET.XMLParser(target=_NoDoctype()))
     except ET.ParseError as error:
         raise ValueError(f"it is no XML: {error}") from None
+    except RecursionError:
+        raise ValueError(TOO_DEEP) from None
 
 
 def facts_of(text: str, here: Surroundings = NOWHERE) -> Facts:
     """Return the required facts of a domain's XML. `here`: its node. Raises ValueError if it is not a domain."""
     root = parse(text)
     meta = metadata.read(root.find(f"metadata/{metadata.TAG}"))
+    nvram = nvram_of(root)
     return Facts(
         name=root.findtext("name", ""),
         uuid=root.findtext("uuid", ""),
@@ -91,10 +102,10 @@ def facts_of(text: str, here: Surroundings = NOWHERE) -> Facts:
         vcpus=int(root.findtext("vcpu", "1")),
         meta=meta,
         disks=tuple(_disks(root)),
-        uses_nvram=root.find("os/nvram") is not None,
+        uses_nvram=nvram is not None,
         needs=needs_of(root, meta, here),
         shares=int(root.findtext("cputune/shares", "0")),
-        nvram=_nvram(root.find("os/nvram")),
+        nvram="" if nvram is None else nvram.file,
         host_files=host_files_of(root, here),
     )
 
@@ -113,18 +124,14 @@ def without_meta(text: str) -> str:
 
 
 def problem_of(root: ET.Element, name: str) -> str:
-    """Return why an XML that another node has sent is not taken for the definition of the domain `name` ("": it is):
-    elements of other namespaces can have QEMU, and so this host, do anything."""
+    """Return why an XML that another node has sent is not taken for the definition of the domain `name` ("": it is).
+    Anybody may have written it, see `unfit_parts`."""
     if root.tag != "domain":
         return f"it is of {root.tag!r}, not of a domain"
     if (found := root.findtext("name", "")) != name:
         return f"it is of {found!r}"
-    for part in root:
-        if part.tag != "metadata":
-            for element in part.iter():
-                if element.tag.startswith("{"):
-                    return f"it has an element of another namespace: {element.tag}"
-    return ""
+    unfit = next(unfit_parts(root), "")
+    return f"it has {unfit}" if unfit else ""
 
 
 def has_empty_metadata(text: str) -> bool:
@@ -139,7 +146,12 @@ def digest(text: str) -> str:
     root = parse(without_meta(text))
     for element in root.iter():  # what is between elements is for people
         element.text, element.tail = (element.text or "").strip(), None
-    return hashlib.sha256(ET.tostring(root)).hexdigest()[:16]
+    return hashlib.sha256(text_of(root).encode("ascii", "xmlcharrefreplace")).hexdigest()[:16]
+
+
+def fingerprint(text: str) -> str:
+    """Return what changes with any change of a text, and shows nothing of it."""
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def differ_in_controllers(one: str, other: str) -> bool:
@@ -174,8 +186,11 @@ def tuning_of(text: str) -> Tuning | None:
 
 
 def text_of(root: ET.Element) -> str:
-    """Return the XML of an element."""
-    return ET.tostring(root, encoding="unicode")
+    """Return the XML of an element. Raises ValueError where it is nested too deeply to be written."""
+    try:
+        return ET.tostring(root, encoding="unicode")
+    except RecursionError:
+        raise ValueError(TOO_DEEP) from None
 
 
 def set_identity(root: ET.Element, name: str, memory_mib: int, vcpus: int) -> None:
@@ -256,14 +271,6 @@ def _disks(root: ET.Element) -> Iterator[Disk]:
         source, target = disk.find("source"), disk.find("target")
         if source is not None and target is not None:
             yield Disk(source.get("file") or source.get("dev") or "", target.get("dev", ""))
-
-
-def _nvram(element: ET.Element | None) -> str:
-    """Return the file of the firmware's variables: the text, or, since libvirt 8.5, a source."""
-    if element is None:
-        return ""
-    source = element.find("source")
-    return (source.get("file") or "") if source is not None else (element.text or "").strip()
 
 
 def _memory_mib(element: ET.Element | None) -> int:

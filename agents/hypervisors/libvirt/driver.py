@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Callable
 from contextlib import suppress
@@ -53,7 +54,7 @@ CLOSE_S = 5.0
 LOOK_S = 30.0  # a change is heard of at once; this finds what was not
 MISSING_LOOK_S = 0.5
 DIRTY_RATE_SOON_S = 2.0  # between looks while a VM has not been measured
-JOBS_S = 20.0  # between two looks for what no event tells: backups, block jobs, autostart
+JOBS_S = 20.0  # between two looks for what no event tells: backups, block jobs, autostart, edited definitions
 ASK_AGAIN_S = 600.0  # pools and networks may have come and gone
 AGAIN_S = 0.5
 TRIES_MAX = 3
@@ -88,9 +89,8 @@ class LibvirtHypervisor:
         self._closed = False
         self._look_now = threading.Event()
         self._fresh, self._ask_again_s = True, 0.0
-        self._jobs_at_s = self._clock.monotonic_s() + JOBS_S
+        self._looked_s = self._jobs_s = self._dirty_s = self._clock.monotonic_s()  # when the watcher last began each
         self._dirty_rates = DirtyRates(site.errors)
-        self._dirty_at_s = self._clock.monotonic_s() + site.dirty_rate_every_s
         self._measuring = False
         self._checker = Workers("libvirt-check", 1)
         self._workers = Workers("libvirt-operation", OPERATIONS_MAX)
@@ -472,26 +472,47 @@ class LibvirtHypervisor:
         return over is not None
 
     def _watch(self) -> None:
-        """Run the thread that watches the domains."""
+        """Run the thread that watches the domains: each of its tasks when it is due, or at once when one is heard
+        of."""
         while not self._closed:
-            self._look_now.wait(MISSING_LOOK_S if self._changes.missing else LOOK_S)
+            due_s = min(self._look_at_s, self._jobs_s + JOBS_S, self._dirty_at_s)
+            asked = self._look_now.wait(max(0.0, due_s - self._clock.monotonic_s()))
             self._look_now.clear()
             try:
-                if self._clock.monotonic_s() >= self._ask_again_s:
-                    self._fresh = True
-                self._meet()
-                self._look()
-                if self._clock.monotonic_s() >= self._jobs_at_s:
-                    self._look_for_jobs()
-                if self._site.dirty_rate_every_s > 0.0 and self._clock.monotonic_s() >= self._dirty_at_s:
-                    every_s = self._site.dirty_rate_every_s
-                    wait_s = min(every_s, DIRTY_RATE_SOON_S) if self._dirty_rates.is_behind else every_s
-                    self._dirty_at_s = self._clock.monotonic_s() + wait_s
-                    self._measure_dirty_rate()
+                self._watch_once(asked, self._clock.monotonic_s())
             except TransientError as error:
                 self._log.debug("the node cannot be read", error=str(error))
             except TrimtabError as error:
                 self._log.warning("the node cannot be read", error=str(error))
+
+    def _watch_once(self, asked: bool, now_s: float) -> None:
+        """Do what is due. That it was begun is noted first: what fails is not tried again at once."""
+        if asked or now_s >= self._look_at_s:
+            self._looked_s = now_s
+            if now_s >= self._ask_again_s:
+                self._fresh = True
+            self._meet()
+            self._look()
+        if now_s >= self._jobs_s + JOBS_S:
+            self._jobs_s = now_s
+            self._look_for_jobs()
+        if now_s >= self._dirty_at_s:
+            self._dirty_s = now_s
+            self._measure_dirty_rate()
+
+    @property
+    def _look_at_s(self) -> float:
+        """When all domains are read again, if nothing is heard before."""
+        with self._lock:
+            return self._looked_s + (MISSING_LOOK_S if self._changes.missing else LOOK_S)
+
+    @property
+    def _dirty_at_s(self) -> float:
+        """When the next step is taken to measure dirty rates."""
+        every_s = self._site.dirty_rate_every_s
+        if every_s <= 0.0:
+            return math.inf
+        return self._dirty_s + (min(every_s, DIRTY_RATE_SOON_S) if self._dirty_rates.is_behind else every_s)
 
     def _look_for_jobs(self) -> None:
         """Look for jobs of libvirt that keep VMs from being migrated, and for what else no event tells of VMs."""
@@ -500,11 +521,10 @@ class LibvirtHypervisor:
             seen = [one for vm, one in self._site.last.items() if vm not in busy]
         running = [one for one in seen if one.managed and one.state is VmState.RUNNING]
         with self._site.link.use("look for jobs") as conn:
-            self._site.reader.jobs, changed = jobs_on(conn, self._site.errors, running)
-            changed |= outdated(conn, self._site.errors, [one for one in seen if one.adopted])
+            self._site.reader.jobs = jobs_on(conn, self._site.errors, running)
+            changed = outdated(conn, self._site.errors, [one for one in seen if one.adopted])
         for uuid in changed:
             self._site.reader.forget(uuid)
-        self._jobs_at_s = self._clock.monotonic_s() + JOBS_S
 
     def _measure_dirty_rate(self) -> None:
         """Have the next dirty rate measured, in another thread: libvirt waits for a domain that is busy."""

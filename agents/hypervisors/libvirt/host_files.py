@@ -1,5 +1,5 @@
 """What of a domain lies on its host alone, so that it cannot be started anew elsewhere, read from its XML: texts of
-`shared.values.failover`. What the XML does not show, snapshots, is not here.
+`shared.values.failover`. What the XML does not show, snapshots and checkpoints, is not here.
 
 Sources: libvirt's qemuDomainNVRAMPathGenerate and qemuFirmwareFillDomain, and https://libvirt.org/formatdomain.html.
 """
@@ -9,7 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from xml.etree import ElementTree as ET
 
-from agents.hypervisors.libvirt.migration_needs import NVRAM_FOLDER, Surroundings, is_shared, written_disks
+from agents.hypervisors.libvirt.migration_needs import (
+    NVRAM_FOLDER,
+    Surroundings,
+    is_nvram_local,
+    nvram_of,
+    written_disks,
+)
 from shared.values.failover import host_file
 
 
@@ -20,9 +26,11 @@ def host_files_of(root: ET.Element, here: Surroundings) -> tuple[str, ...]:
 
 
 def _disks(root: ET.Element, here: Surroundings) -> Iterator[str]:
-    """Yield the disks that are written to, and what they are overlays of. A host reaches others over the network."""
+    """Yield the disks that are written to, what they are overlays of, and where these keep their data if not in
+    themselves. A host reaches others over the network."""
     for disk in written_disks(root):
-        for source in (*disk.findall("source"), *disk.findall(".//backingStore/source")):
+        within = (*disk.findall(".//backingStore/source"), *disk.findall(".//dataStore/source"))
+        for source in (*disk.findall("source"), *within):
             pool, path = source.get("pool"), source.get("file") or source.get("dev") or source.get("dir")
             if pool and here.is_local_pool(pool):
                 yield host_file("disk", f"{pool}/{source.get('volume', '')}")
@@ -31,21 +39,16 @@ def _disks(root: ET.Element, here: Surroundings) -> Iterator[str]:
 
 
 def _firmware_variables(root: ET.Element, here: Surroundings) -> Iterator[str]:
-    nvram = root.find("os/nvram")
+    nvram = nvram_of(root)
     if nvram is None:
         if _gets_variables(root):
             yield host_file("nvram", NVRAM_FOLDER)
-        return
-    source = nvram.find("source")
-    path = (nvram.text or "").strip()
-    if source is not None:
-        path = path or source.get("file") or source.get("dev") or ""
-        if not path and source.get("protocol"):
-            return
-    if not path:
-        yield host_file("nvram", NVRAM_FOLDER)
-    elif here.is_local(path) or (path.startswith(f"{NVRAM_FOLDER}/") and not is_shared(NVRAM_FOLDER, here)):
-        yield host_file("nvram", path)
+    elif nvram.network is None:
+        path = nvram.file or nvram.device
+        if not path:
+            yield host_file("nvram", NVRAM_FOLDER)
+        elif is_nvram_local(path, here):
+            yield host_file("nvram", path)
 
 
 def _gets_variables(root: ET.Element) -> bool:

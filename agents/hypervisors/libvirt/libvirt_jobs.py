@@ -1,16 +1,17 @@
 """Jobs of libvirt on domains that somebody else has begun, backups and block jobs, and snapshots. No domain migrates
-with any of them. No statistics and no event tell when they begin, so they are looked for now and then; and so is
-whether libvirt starts a domain with its host."""
+with any of them. No statistics and no event tell when they begin, so they are looked for now and then; and so is what
+else no event tells of adopted domains: whether libvirt starts one with its host, and edits of its definition."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from agents.hypervisors.libvirt import domain_xml
 from agents.hypervisors.libvirt.binding import Connection, Domain
-from agents.hypervisors.libvirt.codes import JobOperation
+from agents.hypervisors.libvirt.codes import JobOperation, XmlFlag
 from agents.hypervisors.libvirt.errors import telling
 from agents.hypervisors.libvirt.migration_needs import SNAPSHOTS
-from agents.hypervisors.libvirt.statistics import ObservedDomain
+from agents.hypervisors.libvirt.statistics import CHECKPOINTS, ObservedDomain, has_checkpoints
 from shared.base.errors import TrimtabError
 from shared.values.migration import bound
 
@@ -25,11 +26,10 @@ _OF_OPERATION = {
 
 def jobs_on(
     conn: Connection, errors: type[Exception], looked_at: Iterable[ObservedDomain]
-) -> tuple[Mapping[str, tuple[str, ...]], frozenset[str]]:
-    """Return, by UUID, the needs that come of jobs on domains that run, and of their snapshots; and the UUIDs of those
-    that have lost their snapshots since they were read. A domain that does not answer has no job that is known."""
+) -> Mapping[str, tuple[str, ...]]:
+    """Return, by UUID, the needs that come of jobs on domains that run, and of their snapshots. A domain that does not
+    answer has no job that is known."""
     found: dict[str, tuple[str, ...]] = {}
-    changed: set[str] = set()
     for seen in looked_at:
         uuid = seen.facts.uuid
         try:
@@ -40,27 +40,28 @@ def jobs_on(
                 needs = _needs(domain, seen)
                 if domain.snapshotNum(0):
                     needs = (*needs, SNAPSHOTS)
-                elif SNAPSHOTS in seen.facts.needs:
-                    changed.add(uuid)
         except TrimtabError:
             continue  # it is gone, or its monitor hangs: that is for the reading of all domains to find
         if needs:
             found[uuid] = needs
-    return found, frozenset(changed)
+    return found
 
 
 def outdated(conn: Connection, errors: type[Exception], adopted: Iterable[ObservedDomain]) -> frozenset[str]:
-    """Return the UUIDs of those adopted domains whose autostart or snapshots are not what was read of them."""
+    """Return the UUIDs of those adopted domains whose autostart, snapshots, checkpoints or definition are not what was
+    read of them: `virsh attach-disk --config` and the like are no event."""
     changed: set[str] = set()
     for seen in adopted:
         facts = seen.facts
         try:
-            with telling(errors, f"look at the autostart of {facts.name}"):
+            with telling(errors, f"look for changes of {facts.name}"):
                 domain = conn.lookupByName(facts.name)
-                now = (bool(domain.autostart()), bool(domain.snapshotNum(0)))
+                text = domain.XMLDesc(XmlFlag.INACTIVE | XmlFlag.SECURE)
+                kept = (bool(domain.snapshotNum(0)), has_checkpoints(domain, errors))
+                now = (bool(domain.autostart()), *kept, domain_xml.fingerprint(text))
         except TrimtabError:
             continue  # it is gone: that is for the reading of all domains to find
-        if now != (facts.autostart, SNAPSHOTS in facts.needs):
+        if now != (facts.autostart, SNAPSHOTS in facts.needs, CHECKPOINTS in facts.host_files, facts.fingerprint):
             changed.add(facts.uuid)
     return frozenset(changed)
 

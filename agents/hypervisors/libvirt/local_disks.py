@@ -23,6 +23,7 @@ from agents.hypervisors.libvirt.site import Answered, Site
 from agents.hypervisors.libvirt.statistics import ObservedDomain, Reader
 from shared.config.agent import CopyStorage
 from shared.values.actions import Outcome
+from shared.values.migration import leads_up
 
 
 def is_local(site: Site) -> domain_xml.IsLocal:
@@ -34,9 +35,9 @@ def is_local(site: Site) -> domain_xml.IsLocal:
     with site.link.use("find the shared pools") as conn:
         for name in site.keys.shared_pools if choice is CopyStorage.AUTO else ():
             with suppress(NotThere), telling(site.errors, f"find pool {name!r}"):
-                folders.append(storage.folder_of(conn.storagePoolLookupByName(name)) + "/")
-    shared = tuple(folders)
-    return lambda path: not path.startswith(shared)
+                folders.append(storage.folder_of(conn.storagePoolLookupByName(name)))
+    shared = tuple(f"{folder}/" for folder in folders if folder)  # a pool of network disks has none
+    return lambda path: leads_up(path) or not path.startswith(shared)
 
 
 def is_local_pool(site: Site, name: str) -> bool:
@@ -54,7 +55,7 @@ def of(site: Site, facts: Facts) -> tuple[Disk, ...]:
 def check_target(site: Site, there: Connection, node: str, disks: Sequence[Disk]) -> None:
     """Raise Answered where disks cannot be copied to another node under their own paths: it has no pool for them, or
     files that nobody says are of this VM lie there."""
-    folders = {domain_xml.parse(pool.XMLDesc(0)).findtext("target/path", "") for pool in active_pools(site, there)}
+    folders = {storage.folder_of(pool) for pool in active_pools(site, there)} - {""}
     for disk in disks:
         folder = disk.source.rpartition("/")[0]
         if folder not in folders:

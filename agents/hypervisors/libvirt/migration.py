@@ -208,7 +208,8 @@ class Migration(Basic):
             with self.site.link.use(f"look at the disks of {self.vm}") as here:
                 local_disks.remove_copies(self.site, there, old, here)
         with telling(self.site.errors, f"remove what {self.action.to_node} has of {self.vm}"):
-            undefine(there.lookupByName(self.vm), old, keep_nvram=self.site.shares_nvram(old))
+            domain, keep_nvram = there.lookupByName(self.vm), self.site.shares_nvram(old)
+            undefine(domain, self.site.errors, old, keep_nvram, keep_tpm=True)
         if meta.pool in self.site.keys.shared_pools or old.left:
             meta = replace(meta, volume="")
         remove_volumes(there, self.site.errors, self.site.keys, meta)

@@ -21,7 +21,7 @@ HUGEPAGE_KIB = 2_048  # of most hosts, where the definition gives no size
 NVRAM_FOLDER = "/var/lib/libvirt/qemu/nvram"  # libvirt makes it, and files in it from a template
 LEAVES = frozenset({"optional", "requisite"})  # startupPolicy: a medium that is missing is left out
 HOST_PORTS = frozenset({"dev", "nmdm"})
-HOST_FILES = ("kernel", "initrd", "dtb")  # of <os>
+HOST_FILES = ("kernel", "initrd", "shim", "dtb")  # of <os>
 SHARED_MEMORY_MODELS = {"nvdimm": "nvdimm", "virtio-pmem": "virtio-pmem", "sgx-epc": "sgx"}
 UNITS_BYTES = {"b": 1, "bytes": 1, "KB": 10**3, "k": 1 << 10, "KiB": 1 << 10, "MB": 10**6, "M": 1 << 20, "MiB": 1 << 20}
 UNITS_BYTES |= {"GB": 10**9, "G": 1 << 30, "GiB": 1 << 30, "TB": 10**12, "T": 1 << 40, "TiB": 1 << 40}
@@ -43,6 +43,37 @@ class Surroundings:
     page_kib: int = HUGEPAGE_KIB
     is_local: Callable[[str], bool] = every_disk
     is_local_pool: Callable[[str], bool] = every_disk
+
+
+@dataclass(frozen=True, slots=True)
+class Nvram:
+    """Where a domain keeps the variables of its firmware: in a `file`, on a block `device`, or in what `network` names;
+    in none of them where libvirt is to make a file in `NVRAM_FOLDER`."""
+
+    file: str = ""
+    device: str = ""
+    network: ET.Element | None = None
+
+
+def nvram_of(root: ET.Element) -> Nvram | None:
+    """Return where a definition says that the firmware's variables are: its text, or, since libvirt 8.5, a source. None
+    where it says nothing of them."""
+    element = root.find("os/nvram")
+    if element is None:
+        return None
+    source, text = element.find("source"), (element.text or "").strip()
+    if source is None:
+        return Nvram(text)
+    if source.get("protocol"):
+        return Nvram(network=source)
+    return Nvram(text or source.get("file", ""), source.get("dev", ""))
+
+
+def is_nvram_local(path: str, here: Surroundings) -> bool:
+    """Return whether firmware variables lie on this node alone: in libvirt's own folder they do unless the node lists
+    it, whatever was said of disks."""
+    own = path.startswith(f"{NVRAM_FOLDER}/") and not is_shared(NVRAM_FOLDER, here)
+    return own or here.is_local(path)
 
 
 def needs_of(root: ET.Element, meta: Meta | None, here: Surroundings) -> tuple[str, ...]:
@@ -149,24 +180,21 @@ def _firmware(root: ET.Element, _meta: Meta | None, here: Surroundings) -> Itera
     loader = root.findtext("os/loader")
     if loader:
         yield feature("firmware", loader)
-    nvram = root.find("os/nvram")
-    path = "" if nvram is None else (nvram.text or "").strip()
-    source = None if nvram is None else nvram.find("source")
-    if source is not None:
-        yield from _network_source(source)
-        path = path or source.get("file", "")
-        if source.get("dev"):
-            yield feature("media", source.get("dev", ""))
-    if path.startswith("/") and not path.startswith(f"{NVRAM_FOLDER}/"):
-        yield feature("nvram", path.rpartition("/")[0])
+    nvram = nvram_of(root) or Nvram()
+    if nvram.network is not None:
+        yield from _network_source(nvram.network)
+    if nvram.device:
+        yield feature("media", nvram.device)
+    if nvram.file.startswith("/") and not nvram.file.startswith(f"{NVRAM_FOLDER}/"):
+        yield feature("nvram", nvram.file.rpartition("/")[0])
     for tag in HOST_FILES:
         if file := root.findtext(f"os/{tag}"):
             yield _file(file, here)
     for table in root.findall("os/acpi/table"):
         if table.text:
             yield _file(table.text, here)
-    for rom in root.findall("devices/*/rom[@file]"):
-        yield _file(rom.get("file", ""), here)
+    for holder in (*root.findall("devices/*/rom[@file]"), *root.findall("sysinfo/entry[@file]")):
+        yield _file(holder.get("file", ""), here)
 
 
 def _file(path: str, here: Surroundings) -> str:
@@ -221,7 +249,7 @@ def _any_disk(disk: ET.Element, here: Surroundings) -> Iterator[str]:
         return
     if source.get("pool"):
         yield feature("pool", source.get("pool", ""))
-    path = source.get("file") or source.get("dev") or ""
+    path = source.get("file") or source.get("dev") or source.get("dir") or ""
     if device == "lun":
         yield bound("scsi-lun", path)
     elif device in ("cdrom", "floppy") and source.get("dev"):

@@ -30,7 +30,8 @@ UNMEASURED = DirtyRate()
 
 @dataclass(frozen=True, slots=True)
 class MigrationSize:
-    """Memory that the guest has touched and local disks to be copied, in MiB (0: unknown), and its dirty rate."""
+    """Memory that the guest has touched, all that is in hugepages included, and local disks to be copied, in MiB (0:
+    unknown), and its dirty rate."""
 
     resident_mib: int = 0
     disk_mib: int = 0
@@ -42,17 +43,20 @@ NO_SIZE = MigrationSize()
 
 def size_of(row: Mapping[str, Any], facts: Facts, is_local: Callable[[str], bool], dirty: DirtyRate) -> MigrationSize:
     """Return the size of a domain from its row of statistics. Its process also holds memory of its own, about
-    `PROCESS_MIB`. Of a local disk counts what is allocated."""
+    `PROCESS_MIB`; hugepages are no part of what the kernel calls resident, and QEMU has touched all of them when the
+    guest boots. Of a local disk counts what is allocated."""
     held_mib = int(row.get("balloon.rss", 0)) // _KIB_PER_MIB
-    resident_mib = max(1, held_mib - PROCESS_MIB) if held_mib > 0 else 0
+    pages_mib = facts.memory_mib - facts.ordinary_mib
+    touched_mib = min(max(1, held_mib - PROCESS_MIB), facts.ordinary_mib)
+    resident_mib = touched_mib + pages_mib if held_mib > 0 else 0
     written = {disk.source for disk in facts.disks if disk.source}
     disk_bytes = 0
     for number in range(int(row.get("block.count", 0))):
         path = row.get(f"block.{number}.path", "")
         if path in written and is_local(path):
             disk_bytes += _allocated(row, number)
-            written.discard(path)  # a backing chain has a row for each of its files, the newest first
-    return MigrationSize(min(resident_mib, facts.memory_mib), math.ceil(disk_bytes / _BYTES_PER_MIB), dirty)
+            written.discard(path)  # of two disks in one file
+    return MigrationSize(resident_mib, math.ceil(disk_bytes / _BYTES_PER_MIB), dirty)
 
 
 def _allocated(row: Mapping[str, Any], number: int) -> int:

@@ -11,6 +11,7 @@ from typing import Protocol
 
 from agents.hypervisors.answers import not_now
 from agents.hypervisors.libvirt import domain_xml, storage, templates
+from agents.hypervisors.libvirt.checks import stays
 from agents.hypervisors.libvirt.codes import CREATE_PAUSED
 from agents.hypervisors.libvirt.errors import NotThere
 from agents.hypervisors.libvirt.metadata import Meta
@@ -182,6 +183,10 @@ class StartAdopted(Basic):
     """START of a VM that was adopted, by the definition that its owner made. Nothing of that changes but our
     metadata."""
 
+    def __init__(self, site: Site, task: Task, action: Action, here: ObservedDomain | None) -> None:
+        super().__init__(site, task, action, here)
+        self._created = False
+
     def do(self) -> None:
         """Note the new generation, then create. The note comes first: a VM that lives is never of an older
         generation."""
@@ -190,14 +195,15 @@ class StartAdopted(Basic):
         self.task.stop()
         with self.site.domain(self.vm, "start") as (_conn, domain):
             domain.createWithFlags(0)
+        self._created = True
         self.site.set_cpu(self.vm, self.here.facts.vcpus, self._after)
 
     def undo(self) -> None:
-        """Shut it off again, and restore the previous metadata."""
+        """Shut it off again, and restore the previous metadata. One that its owner has started meanwhile runs on."""
         now = self.site.see(self.vm)
         if now is None or now.facts.uuid != self.here.facts.uuid:
             return
-        if now.state in LIVE_STATES and now.generation == self.action.generation:
+        if self._created and now.state in LIVE_STATES and now.generation == self.action.generation:
             self.site.destroy(self.vm)
         self.site.set_meta(self.vm, self.meta)
 
@@ -408,19 +414,21 @@ class Label(Basic):
 
 
 class Undefine(Basic):
-    """UNDEFINE of what is left here of an adopted VM that was restarted on another node. Its disks stay, and so does
-    everything else that both nodes see."""
+    """UNDEFINE of what is left here of an adopted VM that was restarted on another node, see `checks.stays`. Its disks
+    stay, and so does everything else that both nodes see."""
 
     again = True
 
     def do(self) -> None:
-        """Remove the definition, unless somebody has started the VM meanwhile."""
+        """Remove the definition, unless somebody has started the VM or edited the definition meanwhile."""
         self.task.stop()
         now = self.site.see(self.vm)
         if now is None or now.facts.uuid != self.here.facts.uuid:
             return
         if now.state is not None and now.state not in OFF_STATES:
             raise Answered(*not_now(now))
+        if (answer := stays(self.action, now)) is not None:
+            raise Answered(*answer)
         self.site.remove(now, moved=True)
 
     def undo(self) -> None:

@@ -13,7 +13,7 @@ from agents.hypervisors.libvirt.operations import clear
 from agents.hypervisors.libvirt.site import Site
 from agents.hypervisors.libvirt.statistics import ObservedDomain, Reader
 from shared.base.errors import TrimtabError
-from shared.values.vms import LIVE_STATES, VmState
+from shared.values.vms import HOLDING_STATES, LIVE_STATES, VmState
 
 UNSURE = LIVE_STATES | {VmState.SUSPENDED}  # what an operation that has not ended can be of
 SAVED_BY_HAND = frozenset({"saved by somebody"})
@@ -117,7 +117,7 @@ def note_end(site: Site, seen: ObservedDomain, state: VmState, why: str) -> None
 def note_here(site: Site, seen: ObservedDomain) -> None:
     """Note that the VM is on this node now. Raises TrimtabError."""
     meta = seen.meta
-    if meta is not None and meta.managed and seen.held_mib:
+    if meta is not None and meta.managed and seen.state in HOLDING_STATES:
         site.set_meta(seen.facts.name, replace(meta, node=site.node, lent=""))
 
 

@@ -258,7 +258,7 @@ class ResumeFrom(Basic):
         now = self.site.see(self.vm)
         if now is not None and self._image is not None and now.facts.uuid == self._image.facts.uuid:
             self.site.destroy(self.vm)
-            self.site.remove(now)
+            self.site.remove(now, moved=True)  # its image is still over there
         with self.site.link.use("remove what was copied") as conn:
             for pool, volume in self._made:
                 storage.remove(conn, self.site.errors, pool, volume)

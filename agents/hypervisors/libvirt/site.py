@@ -13,7 +13,9 @@ from agents.hypervisors.libvirt.binding import Connection, Domain
 from agents.hypervisors.libvirt.capacity import Cpu, Features
 from agents.hypervisors.libvirt.codes import (
     METADATA_ELEMENT,
+    UNDEFINE_CHECKPOINTS,
     UNDEFINE_KEEP_NVRAM,
+    UNDEFINE_KEEP_TPM,
     UNDEFINE_MANAGED_SAVE,
     UNDEFINE_NVRAM,
     UNDEFINE_SNAPSHOTS,
@@ -24,11 +26,12 @@ from agents.hypervisors.libvirt.codes import (
 from agents.hypervisors.libvirt.connection import LibvirtConnection
 from agents.hypervisors.libvirt.errors import NotThere
 from agents.hypervisors.libvirt.metadata import Meta
-from agents.hypervisors.libvirt.statistics import ObservedDomain, Reader
+from agents.hypervisors.libvirt.migration_needs import is_nvram_local
+from agents.hypervisors.libvirt.statistics import ObservedDomain, Reader, has_checkpoints
 from agents.hypervisors.libvirt.templates import Template
 from shared.config.agent import LibvirtKeys
 from shared.values.actions import Outcome
-from shared.values.vms import VmStatus
+from shared.values.vms import VmState, VmStatus
 
 
 class GivenUp(Exception):
@@ -199,14 +202,16 @@ class Site:
     def remove(self, seen: ObservedDomain, moved: bool = False, over: bool = False) -> None:
         """Remove the definition of a domain that does not run; one that is gone is fine. Its volumes are left. A
         definition that we did not make stays, unless the VM lives on elsewhere (`moved`). `over`: the VM has lived here
-        until now, so that no other node uses its firmware variables, see `undefine`."""
+        until now, so that no other node uses its firmware variables, see `undefine`. The state of its TPM stays where
+        the VM may live on: nobody says whether libvirt's folder of it is shared."""
         if seen.adopted and not moved:
             self._rest(seen)
             return
         try:
             with self.domain(seen.facts.name, "remove the definition of") as (_conn, domain):
                 if domain.UUIDString() == seen.facts.uuid:
-                    undefine(domain, seen, keep_nvram=not over and self.shares_nvram(seen))
+                    keep_nvram = not over and self.shares_nvram(seen)
+                    undefine(domain, self.errors, seen, keep_nvram, keep_tpm=moved or may_live_on(seen))
         except NotThere:
             return
 
@@ -214,7 +219,7 @@ class Site:
         """Return whether a domain's firmware variables may lie where other nodes see them, too. What is no file counts
         as such."""
         facts = seen.facts
-        return facts.uses_nvram and not (facts.nvram and self.reader.here.is_local(facts.nvram))
+        return facts.uses_nvram and not (facts.nvram and is_nvram_local(facts.nvram, self.reader.here))
 
     def _rest(self, seen: ObservedDomain) -> None:
         try:
@@ -251,12 +256,23 @@ class Site:
                 conn.defineXML(domain.XMLDesc(XmlFlag.INACTIVE | XmlFlag.SECURE))
 
 
-def undefine(domain: Domain, seen: ObservedDomain, keep_nvram: bool) -> None:
-    """Remove a definition with all that libvirt keeps with it. `keep_nvram`: its firmware variables stay, since the VM
-    may use the same file on another node."""
+def undefine(domain: Domain, errors: type[Exception], seen: ObservedDomain, keep_nvram: bool, keep_tpm: bool) -> None:
+    """Remove a definition with all that libvirt keeps with it. `keep_nvram`, `keep_tpm`: its firmware variables and the
+    state of its TPM stay, since the VM may use the same files on another node."""
     flags = UNDEFINE_MANAGED_SAVE | UNDEFINE_SNAPSHOTS
-    nvram = UNDEFINE_KEEP_NVRAM if keep_nvram else UNDEFINE_NVRAM  # without either libvirt removes no such definition
-    domain.undefineFlags(flags | nvram if seen.facts.uses_nvram else flags)
+    if has_checkpoints(domain, errors):  # not every driver has this flag
+        flags |= UNDEFINE_CHECKPOINTS
+    if seen.facts.uses_nvram:  # without either flag libvirt does not remove the definition
+        flags |= UNDEFINE_KEEP_NVRAM if keep_nvram else UNDEFINE_NVRAM
+    if seen.facts.uses_tpm and keep_tpm:
+        flags |= UNDEFINE_KEEP_TPM
+    domain.undefineFlags(flags)
+
+
+def may_live_on(seen: ObservedDomain) -> bool:
+    """Return whether the VM of a definition may be on another node: it has moved, or its image may be resumed there."""
+    meta = seen.meta or Meta()
+    return seen.left or seen.state is VmState.SUSPENDED or bool(meta.lent or meta.saved or meta.done)
 
 
 def remove_volumes(conn: Connection, errors: type[Exception], keys: LibvirtKeys, meta: Meta) -> None:

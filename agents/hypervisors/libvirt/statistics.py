@@ -1,10 +1,12 @@
-"""What there is on a node, by one call for all domains; XML is read only of those that are new or were edited."""
+"""What there is on a node, by one call for all domains; XML is read only of those that are new or were edited. That a
+domain's disks are others than before is no event, and is seen by the places that the call gives of them."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import Any
 
 from agents.hypervisors.libvirt import domain_xml, metadata
@@ -27,6 +29,7 @@ from agents.hypervisors.libvirt.metadata import Meta
 from agents.hypervisors.libvirt.migration_needs import SNAPSHOTS, Surroundings
 from agents.hypervisors.libvirt.migration_size import NO_SIZE, UNMEASURED, DirtyRate, MigrationSize, size_of
 from agents.hypervisors.libvirt.patience import Patience
+from agents.hypervisors.libvirt.unfit_parts import unfit_parts
 from shared.base.errors import TrimtabError
 from shared.values.failover import host_file
 from shared.values.migration import memory_needs
@@ -34,8 +37,11 @@ from shared.values.vms import HOLDING_STATES, VmState, VmStatus
 
 _WANTED = Stats.STATE | Stats.CPU_TOTAL | Stats.VCPU | Stats.INTERFACE | Stats.BLOCK | Stats.BALLOON
 _NS = 1e9
+CHECKPOINTS = host_file("checkpoints")
+UNFIT_PARTS_MAX = 8  # told of one definition
 HALTED = "post-copy was interrupted: the VM stands still, with its memory on two nodes, until the migration is resumed"
 _Rows = Sequence[tuple[Domain, Mapping[str, Any]]]
+_Places = tuple[tuple[str, str], ...]  # of disks: name in the guest, and file or device
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +163,7 @@ class Reader:
         self._lock, self._tables = threading.Lock(), threading.Lock()
         self._patience: Patience[_Rows] = Patience("read the domains")
         self._edits = 0
-        self._facts: dict[str, Facts] = {}
+        self._facts: dict[str, tuple[Facts, _Places | None]] = {}  # with the places of the disks then (None: not told)
         self._counters: dict[str, tuple[int, Counters]] = {}
 
     def forget(self, uuid: str) -> None:
@@ -211,14 +217,16 @@ class Reader:
         return found
 
     def _one(self, domain: Domain, row: Mapping[str, Any]) -> ObservedDomain:
-        uuid = domain.UUIDString()
-        facts = self._facts.get(uuid)
-        if facts is None or facts.name != domain.name():
+        uuid, places = domain.UUIDString(), _places_of(row)
+        known = self._facts.get(uuid)
+        if known is not None and known[0].name == domain.name() and places in (known[1], None):
+            facts = known[0]
+        else:
             edits = self._edits
-            facts = facts_of(domain, self.here)
+            facts = facts_of(domain, self._errors, self.here)
             with self._tables:
                 if edits == self._edits:  # else it may have been edited after it was read
-                    self._facts[uuid] = facts
+                    self._facts[uuid] = (facts, places)  # the places are the older: what comes in between is seen later
         raw, reason = int(row.get("state.state", 0)), int(row.get("state.reason", 0))
         life = facts.meta.generation if facts.meta is not None else 0
         counters = counters_of(row, self.cpu.core_frac)
@@ -260,8 +268,8 @@ class Reader:
             return None
 
 
-def facts_of(domain: Domain, here: Surroundings = NOWHERE) -> Facts:
-    """Return the required facts of a domain's XML, see `domain_xml.facts_of`."""
+def facts_of(domain: Domain, errors: type[Exception], here: Surroundings = NOWHERE) -> Facts:
+    """Return the required facts of a domain's XML, see `domain_xml.facts_of`. `errors`: what libvirt's calls raise."""
     text = domain.XMLDesc(0)
     try:
         facts = domain_xml.facts_of(text, here)
@@ -269,25 +277,53 @@ def facts_of(domain: Domain, here: Surroundings = NOWHERE) -> Facts:
             return replace(facts, transient=not domain.isPersistent())
         if not facts.meta.adopted:
             return facts
-        return _of_adopted(domain, facts, here)
+        return _of_adopted(domain, errors, facts, here)
     except ValueError as error:
         raise TrimtabError(f"{domain.name()}: {error}") from error
 
 
-def _of_adopted(domain: Domain, facts: Facts, here: Surroundings) -> Facts:
+def _of_adopted(domain: Domain, errors: type[Exception], facts: Facts, here: Surroundings) -> Facts:
     """Return the facts of a domain that was adopted with those that are not in the XML of what runs. What lies on this
-    host alone is that of the domain as it runs and as it is defined: it is lost, or missing, elsewhere."""
-    kept = domain_xml.parse(domain.XMLDesc(XmlFlag.INACTIVE | XmlFlag.SECURE))
+    host alone is that of the domain as it runs and as it is defined: it is lost, or missing, elsewhere. So is a VM
+    whose definition no other host takes."""
+    text = domain.XMLDesc(XmlFlag.INACTIVE | XmlFlag.SECURE)
+    kept = domain_xml.parse(text)
     needs, files = facts.needs, {*facts.host_files, *host_files_of(kept, here)}
+    files |= {host_file("definition", part) for part in islice(unfit_parts(kept), UNFIT_PARTS_MAX)}
     if domain.snapshotNum(0):
         needs, files = (*needs, SNAPSHOTS), files | {host_file("snapshots")}
+    if has_checkpoints(domain, errors):
+        files |= {CHECKPOINTS}
     return replace(
         facts,
         needs=needs,
         definition=domain_xml.digest(domain.XMLDesc(XmlFlag.INACTIVE)),
         host_files=tuple(sorted(files)),
         autostart=bool(domain.autostart()),
+        fingerprint=domain_xml.fingerprint(text),
     )
+
+
+def has_checkpoints(domain: Domain, errors: type[Exception]) -> bool:
+    """Return whether a domain has checkpoints, from which backups are made; a libvirt that knows of none has none."""
+    list_all = getattr(domain, "listAllCheckpoints", None)
+    if list_all is None:  # a library older than 5.6
+        return False
+    try:
+        with telling(errors, f"look for checkpoints of {domain.name()}"):
+            return bool(list_all(0))
+    except Declined as error:
+        if error.number != Error.NO_SUPPORT:
+            raise
+        return False
+
+
+def _places_of(row: Mapping[str, Any]) -> _Places | None:
+    """Return where the disks are; None where libvirt does not tell it of a domain that is busy."""
+    if "block.count" not in row:
+        return None
+    keys = (f"block.{number}" for number in range(int(row["block.count"])))
+    return tuple((str(row.get(f"{key}.name", "")), str(row.get(f"{key}.path", ""))) for key in keys)
 
 
 def counters_of(row: Mapping[str, Any], core_frac: float = 1.0) -> Counters:

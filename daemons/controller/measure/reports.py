@@ -170,6 +170,7 @@ class Measure:
     def _is_clean(self, node: NodeEntry, entry: JobEntry) -> None:
         """Note that a node has nothing of a VM from before a failover."""
         entry.left_on = tuple(name for name in entry.left_on if name != node.name)
+        entry.left_digests = tuple(one for one in entry.left_digests if one[0] != node.name)
         self.unit_of_work.change(entry)
 
     def _touch_all(self, node: NodeEntry) -> None:
@@ -242,6 +243,9 @@ class Measure:
         for vm in [vm for vm in node.vms if vm not in listed]:
             if node.vm_seq.get(vm, 0) < report.seq:
                 self._drop_copy(node, vm)
+                entry = self.cluster.adopted.get(vm)
+                if entry is not None and node.name in entry.left_on:
+                    self._is_clean(node, entry)
         for instance in list(node.claimed.values()):
             seen = node.vms.get(instance.vm)
             # One that has ended or crashed is left to its guest event.

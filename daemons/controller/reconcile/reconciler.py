@@ -326,6 +326,7 @@ class Reconciler:
             cap_mhz=None,
             paused=need.paused,
             disks=instance.disks if need.kind in DISKS_COUNT else 0,
+            digest=dict(entry.left_digests).get(need.node, "") if need.kind is ActionKind.UNDEFINE else "",
             migration=self.migrations.terms(instance, need.node, need.to_node, id) if moves else None,
         )
         flight = InFlight(action.id, action.kind, action.node, action.to_node, action.boot_id, action.expires_at_s)

@@ -125,7 +125,7 @@ class JobEntry:
 
     `revision` counts every change that a decision in the making cannot know. `held`, `adopted`, `profile`,
     `measured_*`, `awaits`, `ran_*`, `runs_since_s`, `reconciliation_paused`, `definition*`, `taken`, `terms`,
-    `lost_with_host`, `moves_s`, `pauses`, `failover_to` and `left_on`: see JobRecord.
+    `lost_with_host`, `moves_s`, `pauses`, `failover_to`, `left_on` and `left_digests`: see JobRecord.
     `reweights`: how many weights that others have set were put right since `reweighted_s`. `reading`: when it was last
     looked how fast it is, and its work done then. `crashed`: the last attempt that a guest ended by crashing;
     `crashes`: how many have in a row, each soon after its start.
@@ -174,6 +174,7 @@ class JobEntry:
     pauses: tuple[tuple[float, float], ...] = ()
     failover_to: str = ""
     left_on: tuple[str, ...] = ()
+    left_digests: tuple[tuple[str, str], ...] = ()
     reweights: int = 0
     reweighted_s: float = -math.inf
 

@@ -178,6 +178,8 @@ def fail_over(cluster: Cluster, entry: JobEntry, allotment: Allotment, left: str
     """Want an adopted VM to be defined anew on another node and to run there; its own node, `left`, is off."""
     start_adopted(cluster, entry, allotment, now_s)
     entry.failover_to = allotment.node
+    digests = {**dict(entry.left_digests), left: entry.definition_digest}
+    entry.left_digests = tuple(sorted(digests.items()))
     entry.left_on = tuple(sorted({*entry.left_on, left} - {allotment.node}))
 
 

@@ -161,7 +161,7 @@ def _deed(make: Callable[[str, str, str, str], BusRequest], typed: bool = False)
 
 def _adopts(request: str, vm: str, node: str, job: str) -> BusRequest:
     check_name("job", job)
-    return AdoptVm(request, node, vm, job)
+    return AdoptVm(request, node, vm, job=job)
 
 
 adopt = _deed(_adopts)

@@ -122,7 +122,7 @@ class JobRecord:
     its operator wants; `lost_with_host`, whether it stopped with its host and is started again when that returns;
     `moves_s`, when decisions moved it within the last day, and `pauses`, when migrations paused it and for how long;
     `failover_to`, the node on which it is to be defined anew since its own is off ("": none); `left_on`, the nodes that
-    may have a definition from before a failover."""
+    may have a definition from before a failover; `left_digests`, those of these definitions by node."""
 
     job: Job
     request: str
@@ -158,6 +158,7 @@ class JobRecord:
     pauses: tuple[tuple[float, float], ...] = ()
     failover_to: str = ""
     left_on: tuple[str, ...] = ()
+    left_digests: tuple[tuple[str, str], ...] = ()
 
     @property
     def key(self) -> tuple[str, str]:

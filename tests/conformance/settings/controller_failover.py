@@ -20,7 +20,7 @@ def with_vm(given: Given) -> Recorded:
     harness = led(given, NODES)
     harness.vms["n1"]["db"] = VmStatus("db", VmState.RUNNING, memory_mib=100, vcpus=1, cpu_mhz=100.0, managed=False)
     harness.report("n1")
-    assert harness.ask(AdoptVm("a", "n1", "db", "db", terms=VmTerms(failover=True))).done
+    assert harness.ask(AdoptVm("a", "n1", "db", job="db", terms=VmTerms(failover=True))).done
     harness.obey()
     return harness
 

@@ -32,7 +32,9 @@ def adopted(given: Given) -> object:
     harness.report("n1")
     codes = []
     for vm, own in assigned.items():
-        codes.append(harness.ask(AdoptVm(vm, "n1", vm, vm, own.importance, own.rules, own.terms)).code)
+        codes.append(
+            harness.ask(AdoptVm(vm, "n1", vm, job=vm, importance=own.importance, rules=own.rules, terms=own.terms)).code
+        )
     harness.obey()
     entries = [harness.controller.cluster.jobs[vm] for vm in sorted(harness.controller.cluster.jobs)]
     snapshot = harness.controller.deciding.builder.build(harness.now_s)

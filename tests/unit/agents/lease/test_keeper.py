@@ -18,6 +18,7 @@ from agents.lease.keeper import (
     End,
     Event,
     Failed,
+    Fire,
     Keeper,
     Look,
     Looked,
@@ -151,7 +152,7 @@ def test_nothing_pets_while_a_write_hangs() -> None:
     said = host.due()
 
     assert kinds(said) == []
-    assert only(Note, said).event == "the storage does not answer: no pet until it does"
+    assert only(Note, said).event == "the storage does not answer: no pet until a renewal is in time again"
     assert host.keeper.status == "the storage does not answer"
     for _ in range(3):
         assert kinds(host.take(Due(), 5.0)) == []
@@ -213,13 +214,14 @@ def test_a_lease_that_cannot_be_released_leaves_the_watchdog_armed() -> None:
 
 
 def test_a_host_that_outlives_its_lease_renews_nothing_more() -> None:
-    """It was suspended, or its watchdog does not work: others may have started its VMs."""
+    """It was suspended, or its watchdog does not work: others may have started its VMs. It is reset at once, not when
+    the rest of a timeout is over, and it is told once."""
     host = holding()
     host.due()
 
     said = host.take(Wrote(), 30.0 + 2 * 5.0 + 5.0 + 5.0)
 
-    assert kinds(said) == []
+    assert kinds(said) == [Fire]
     assert "has expired" in only(Note, said).event
     assert host.keeper.next_due_s is None
     assert kinds(host.take(Due(), 10.0)) == []

@@ -50,7 +50,7 @@ class Device:
     """What it got, with how many leases had been written then."""
 
     def __init__(self, storage: Storage, why: str = "") -> None:
-        self.is_real, self.why = True, why
+        self.is_real, self.refuses, self.why = True, False, why
         self._storage = storage
         self.got: list[tuple[str, int]] = []
 
@@ -63,6 +63,11 @@ class Device:
 
     def pet(self) -> None:
         self._get("pet")
+
+    def fire(self) -> None:
+        self._get("fire")
+        if self.refuses:
+            raise OSError("no shorter timeout")
 
     def disarm(self) -> None:
         self._get("disarm")
@@ -86,7 +91,8 @@ class Rig:
         self.systemd = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         self.systemd.bind(str(folder / "notify"))
         notifier = Notifier({"NOTIFY_SOCKET": str(folder / "notify")})
-        self.shell = LeaseShell(TERMS, self.storage, self.device, notifier)
+        self.slept_s = 0.0
+        self.shell = LeaseShell(TERMS, self.storage, self.device, notifier, lambda: boot_time_s() + self.slept_s)
         self.status: int | None = None
         self.error: BaseException | None = None
         self._thread = threading.Thread(target=self._run, daemon=True)
@@ -190,6 +196,19 @@ def test_a_stop_without_storage_leaves_the_watchdog_armed_and_says_so(rig: Rig) 
     wait_for(lambda: any("cannot be released" in line["event"] for line in rig.lines()))
     assert rig.status is None
     assert rig.device.got[-1][0] == "pet"
+
+
+@pytest.mark.parametrize("refuses", [False, True])
+def test_a_host_that_wakes_with_an_expired_lease_is_reset_at_once(rig: Rig, refuses: bool) -> None:
+    rig.device.refuses = refuses
+    rig.slept_s = 100.0
+    wait_for(lambda: any("has expired" in line["event"] for line in rig.lines()))
+    assert rig.device.got[-1][0] == "fire"
+    assert any("fires when its timeout is over" in line["event"] for line in rig.lines()) is refuses
+    written = len(rig.storage.leases)
+    rig.shell.stop()
+    assert rig.join() == kp.REFUSED
+    assert (len(rig.storage.leases), rig.device.got[-1][0]) == (written, "fire")
 
 
 def test_a_watchdog_that_cannot_be_used_leaves_a_lease_that_is_no_proof(rigs: list[Rig], tmp_path: Path) -> None:

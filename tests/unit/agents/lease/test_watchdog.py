@@ -16,10 +16,13 @@ from shared.base.errors import PermanentError
 
 
 class Driver:
-    """What a driver answers. `takes_s`: its timeout when it is asked for another one; None: the one it is asked for."""
+    """What a driver answers. `takes_s`: its timeout when it is asked for another one; None: the one it is asked for, if
+    that is at least `shortest_s`."""
 
-    def __init__(self, takes_s: int | None = None, refuses: int = 0, options: int = MAGIC_CLOSE) -> None:
-        self.takes_s, self.refuses, self.options = takes_s, refuses, options
+    def __init__(
+        self, takes_s: int | None = None, refuses: int = 0, options: int = MAGIC_CLOSE, shortest_s: int = 1
+    ) -> None:
+        self.takes_s, self.refuses, self.options, self.shortest_s = takes_s, refuses, options, shortest_s
         self.asked: list[int] = []
 
     def ioctl(self, _fd: int, request: int, data: bytes) -> bytes:
@@ -28,8 +31,9 @@ class Driver:
         (value,) = struct.unpack("=i", data)
         if request == SETTIMEOUT:
             self.asked.append(value)
-            if self.refuses:
-                raise OSError(self.refuses, os.strerror(self.refuses))
+            refuses = self.refuses or (errno.EINVAL if value < self.shortest_s else 0)
+            if refuses:
+                raise OSError(refuses, os.strerror(refuses))
             self.takes_s = value if self.takes_s is None else self.takes_s
             return data
         assert request == GETTIMEOUT
@@ -86,6 +90,24 @@ def test_what_the_device_takes_counts(pipe: Pipe, driver: Driver, fires_s: float
     assert Watchdog(pipe.path, driver.ioctl).arm(30.0, 5.0) == fires_s
 
 
+@pytest.mark.parametrize(("shortest_s", "asked"), [(1, [30, 1]), (3, [30, 1, 2, 4])])
+def test_it_fires_as_soon_as_it_can(pipe: Pipe, shortest_s: int, asked: list[int]) -> None:
+    """The kernel pets at each call that it takes: there is one of them, with the shortest timeout."""
+    driver = Driver(shortest_s=shortest_s)
+    watchdog = Watchdog(pipe.path, driver.ioctl)
+    watchdog.arm(30.0, 5.0)
+    watchdog.fire()
+    assert driver.asked == asked
+    assert pipe.heard() == b"(open)"
+
+
+def test_one_that_takes_no_shorter_timeout_fires_when_its_own_is_over(pipe: Pipe) -> None:
+    watchdog = Watchdog(pipe.path, Driver(takes_s=30, refuses=errno.EOPNOTSUPP).ioctl)
+    watchdog.arm(30.0, 5.0)
+    with pytest.raises(OSError, match="not supported"):
+        watchdog.fire()
+
+
 def test_a_timeout_of_less_than_three_renewals_is_refused_in_words(pipe: Pipe) -> None:
     driver = Driver(takes_s=10, refuses=errno.EINVAL)
     with pytest.raises(
@@ -106,6 +128,8 @@ def test_a_fifo_takes_pets_and_is_not_real(pipe: Pipe) -> None:
     assert not watchdog.is_real
     watchdog.pet()
     assert pipe.heard() == b"\0"
+    watchdog.fire()
+    assert pipe.heard() == b"(open)"
 
 
 def test_a_terminal_takes_pets() -> None:

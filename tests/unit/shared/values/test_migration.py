@@ -26,6 +26,7 @@ def test_kinds_are_compared_by_value_or_by_their_own_rule() -> None:
         ("shared=/mnt/images/web", True),
         ("shared=/mnt/images", True),
         ("shared=/mnt/images2", False),
+        ("shared=/mnt/images/../../etc", False),
         ("hugepages-2048=512", True),
         ("hugepages-2048=513", False),
         (f"hugepages-{GIGANTIC}=1", False),
@@ -66,6 +67,14 @@ def test_everything_has_a_sentence() -> None:
     assert m.BOUND.keys() >= m.TEMPORARY
     assert m.sentence("later=x", "n2") == "needs x, which n2 lacks"
     assert m.sentence("bound=later:x") == "is bound to its node by later: x"
+    assert m.sentence("bound=later") == "is bound to its node by later"
+
+
+@pytest.mark.parametrize("text", ["{0}", "{value.x}", "{", "}}{"])
+def test_text_of_others_is_no_format(text: str) -> None:
+    """Given braces in what an agent has sent, wherever they are, then they are shown as they are."""
+    for need in (f"bound={text}:{text}", f"bound=pci-device:{text}", f"later={text}", f"bridge={text}", f"{text}=x"):
+        assert text in m.sentence(need) or need == f"{text}=x"
 
 
 def test_hugepages_are_told_with_what_is_free() -> None:

@@ -1,4 +1,5 @@
-"""What the libvirt driver answers about starts by a definition from another node, without asking libvirt."""
+"""What the libvirt driver answers about starts by a definition from another node, and about the removal of one that
+was started elsewhere, without asking libvirt."""
 
 from __future__ import annotations
 
@@ -98,6 +99,61 @@ def test_other_namespaces_are_for_metadata_alone() -> None:
         answer = check(start(PLAIN.replace(place, f'<x xmlns="owner"/>{place}')), None, ROOM)
         assert answer is not None
         assert (answer[0], "another namespace" in answer[1]) == (Outcome.REFUSED, True)
+
+
+LOG = "<serial type='pty'><log file='/var/log/x'/></serial>"
+RUNS_ANYTHING = {
+    "serial": "<serial type='file'><source path='/etc/cron.d/x'/></serial>",
+    "log": LOG,
+    "pipe": "<channel type='pipe'><source path='/run/x'/></channel>",
+    "socket": "<channel type='unix'><source mode='bind' path='/etc/passwd'/></channel>",
+    "script": "<interface type='ethernet'><script path='/shared/volumes/x'/></interface>",
+    "sound": "<audio id='1' type='file' path='/srv/x.wav'/>",
+    "way-up": "<disk type='file'><source file='/shared/volumes/../../etc/x'/><target dev='vda'/></disk>",
+}
+
+
+@pytest.mark.parametrize("name", RUNS_ANYTHING)
+def test_a_definition_that_could_do_anything_to_this_host_is_refused(name: str) -> None:
+    answer = check(start(PLAIN.replace("</devices>", f"{RUNS_ANYTHING[name]}</devices>")), None, ROOM)
+    assert answer is not None
+    assert (answer[0], answer[1].startswith("its definition: it has ")) == (Outcome.REFUSED, True), answer
+
+
+@pytest.mark.parametrize("depth", [300, 100_000])
+def test_a_definition_that_is_nested_without_end_is_refused(depth: int) -> None:
+    """Given one that the interpreter cannot write, or could, then it is refused in words."""
+    deep = f"<devices>{'<x>' * depth}{'</x>' * depth}"
+    answer = check(start(PLAIN.replace("<devices>", deep)), None, ROOM)
+    assert answer is not None
+    assert (answer[0], "nested" in answer[1]) == (Outcome.REFUSED, True), answer
+
+
+@pytest.mark.parametrize("file", ["/etc/shadow", "/shared/volumes/../../etc/shadow", "/shared/volumes/a"])
+def test_a_file_that_firmware_hands_to_the_guest_is_one_that_nodes_share(file: str) -> None:
+    given = f"<sysinfo type='fwcfg'><entry name='opt/x' file='{file}'/></sysinfo><devices>"
+    answer = check(start(PLAIN.replace("<devices>", given)), None, ROOM)
+    assert (answer is None) is (file == "/shared/volumes/a")
+
+
+def undefine(digest: str = "", **facts: object) -> tuple[Outcome, str] | None:
+    here = seen(VmState.ENDED)
+    here = replace(here, facts=replace(here.facts, definition="d1", **facts))  # type: ignore[arg-type]
+    fields = {"vm": VM, "term": 1, "boot_id": "boot", "expires_at_s": 1e12}
+    return check(Action("a1", ActionKind.UNDEFINE, "n1", expects=1, digest=digest, **fields), here, ROOM)  # type: ignore[arg-type]
+
+
+def test_what_lies_here_alone_or_was_edited_is_not_undefined() -> None:
+    """Given a host that returns after a failover, then a newer definition stays, and so does one that names what is
+    lost with it; without a digest, nothing is compared."""
+    assert undefine() is undefine("d1") is None
+    edited = undefine("d2")
+    assert edited is not None
+    assert (edited[0], "its definition here is not the one" in edited[1]) == (Outcome.REFUSED, True)
+    for digest in ("", "d1"):
+        kept = undefine(digest, host_files=("nvram=/pool/a.fd", "snapshots="))
+        said = "its firmware variables /pool/a.fd lie on its host alone; its snapshots are known to its host alone"
+        assert kept == (Outcome.REFUSED, said)
 
 
 def test_metadata_of_ours_in_a_definition_count_for_nothing() -> None:

@@ -18,6 +18,7 @@ from sim_backend.fake_libvirt.drift import HostDrift
 from sim_backend.fake_libvirt.faults import Fault
 from sim_backend.world.migrating import GuestMemory
 
+NO_SUPPORT = 3  # virErrorNumber
 META = '<metadata><t:vm xmlns:t="https://trimtab.dev/libvirt/1" generation="1" attempt="1" template="t"/></metadata>'
 XML = "<domain type='qemu'><name>{}</name><memory unit='MiB'>400</memory><os><type>hvm</type></os>{}</domain>"
 
@@ -112,13 +113,31 @@ def test_a_vm_that_has_ended_leaves_the_turn_to_others(nodes: Any) -> None:
     assert node.known() == {}
 
 
-@pytest.mark.parametrize("code", [Err.OPERATION_UNSUPPORTED, 3])
-def test_a_hypervisor_that_cannot_is_asked_once(nodes: Any, code: int) -> None:
-    node = nodes(a=GuestMemory(300.0, 60.0))
-    node.cluster.fail(Fault("startDirtyRateCalc", "raise", code))
+def test_a_hypervisor_that_cannot_is_asked_once(nodes: Any) -> None:
+    node = nodes(a=GuestMemory(300.0, 60.0), b=GuestMemory(300.0, 30.0))
+    node.cluster.fail(Fault("startDirtyRateCalc", "raise", NO_SUPPORT))
     for _ in range(3):
         node.step()
     assert len(node.measured()) == 1
+    assert not node.rates.is_behind
+
+
+@pytest.mark.parametrize("code", [Err.OPERATION_UNSUPPORTED, Err.ARGUMENT_UNSUPPORTED])
+def test_a_vm_that_cannot_be_measured_is_asked_once_while_it_runs(nodes: Any, code: int) -> None:
+    node = nodes(a=GuestMemory(300.0, 60.0), b=GuestMemory(300.0, 30.0))
+    unable = min(node.seen(), key=lambda one: one.facts.uuid).facts.name
+    node.cluster.fail(Fault("startDirtyRateCalc", "raise", code, subject=unable))
+    for _ in range(5):
+        node.step()
+    assert node.measured().count(unable) == 1
+    assert len(node.known()) == 1
+    assert not node.rates.is_behind
+    node.raw.lookupByName(unable).destroy()
+    node.step()
+    node.raw.lookupByName(unable).create()
+    for _ in range(4):
+        node.step()
+    assert len(node.known()) == 2, "it may have another QEMU by now"
 
 
 def test_another_failure_is_tried_again(nodes: Any) -> None:

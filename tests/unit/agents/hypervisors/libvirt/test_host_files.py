@@ -39,7 +39,7 @@ def test_each_part_of_a_domain_lies_where_it_lies(part: Fragment) -> None:
 
 def test_only_known_kinds_are_told() -> None:
     found = {text.partition("=")[0] for text in (*ALONE.values(), *read(displays("passwd='x'")))}
-    assert found == HOST_FILES.keys() - {"snapshots"}
+    assert found == HOST_FILES.keys() - {"snapshots", "checkpoints", "definition"}
 
 
 def displays(attributes: str) -> str:
@@ -63,6 +63,11 @@ def test_disks_and_what_they_are_overlays_of() -> None:
     assert disk("<source protocol='rbd' name='vms/a'/>") == ()
     base = "<backingStore type='file'><source file='/shared/b'/><backingStore><source file='/pool/c'/>"
     assert disk("<source file='/shared/a'/>", f"{base}</backingStore></backingStore>") == ("disk=/pool/c",)
+    data = "<dataStore type='file'><format type='raw'/><source file='/pool/data'/></dataStore></source>"
+    assert disk(f"<source file='/shared/a'>{data}") == ("disk=/pool/data",)
+    assert disk("<source file='/shared/a'/>", f"<backingStore><source file='/shared/b'>{data}</backingStore>") == (
+        "disk=/pool/data",
+    )
     assert disk("<source file='/pool/a'/>", "<readonly/>") == disk("<source file='/pool/a'/>", device="cdrom") == ()
     assert disk("") == ()
 

@@ -7,25 +7,31 @@ from dataclasses import replace
 
 import pytest
 
-from agents.hypervisors.libvirt.domain_xml import Facts, facts_of
+from agents.hypervisors.libvirt.domain_xml import Facts
+from agents.hypervisors.libvirt.errors import Unavailable
 from agents.hypervisors.libvirt.libvirt_jobs import jobs_on, outdated
-from agents.hypervisors.libvirt.statistics import Counters, ObservedDomain
+from agents.hypervisors.libvirt.statistics import Counters, ObservedDomain, facts_of
 from shared.values.vms import VmState
 from sim_backend.fake_libvirt.cluster import Cluster
 from sim_backend.fake_libvirt.codes import Err, libvirtError
 from sim_backend.fake_libvirt.connection import virConnect
+from sim_backend.fake_libvirt.drift import HostDrift
 from sim_backend.fake_libvirt.faults import Fault
 from sim_backend.fake_libvirt.state import Dom
 from tests.support.domain_shapes import FRAGMENTS, domain
 
-XML = domain("pet", [part for part in FRAGMENTS if part.name in ("shared-disk", "local-disk")])
+ADOPTED = '<metadata><t:vm xmlns:t="https://trimtab.dev/libvirt/1" generation="1" attempt="1"/></metadata><devices>'
+DISKS = [part for part in FRAGMENTS if part.name in ("shared-disk", "local-disk", "vnc")]
+XML = domain("pet", DISKS).replace("<devices>", ADOPTED)
+DISK = "/shared/volumes/a.qcow2"
+NO_SUPPORT = 3  # virErrorNumber
 
 
 @pytest.fixture
 def cluster() -> Iterator[Cluster]:
     made = Cluster(shared_folders=("/shared",))
     host = made.add_host("h1")
-    for path in ("/shared/volumes/a.qcow2", "/pool/own.qcow2"):
+    for path in (DISK, "/pool/own.qcow2"):
         host.files.put(path, b"")
     made.module("h1").open().defineXML(XML).create()
     yield made
@@ -35,12 +41,16 @@ def cluster() -> Iterator[Cluster]:
 def seen(cluster: Cluster) -> tuple[virConnect, Dom, Facts]:
     conn = cluster.module("h1").open()
     (dom,) = cluster.hosts["h1"].domains.values()
-    return conn, dom, facts_of(conn.lookupByName("pet").XMLDesc(0))
+    return conn, dom, facts_of(conn.lookupByName("pet"), libvirtError)
 
 
-def look(conn: virConnect, facts: Facts) -> tuple[tuple[str, ...], bool]:
-    found, changed = jobs_on(conn, libvirtError, [ObservedDomain(facts, VmState.RUNNING, Counters())])
-    return found.get(facts.uuid, ()), facts.uuid in changed
+def look(conn: virConnect, facts: Facts) -> tuple[str, ...]:
+    found = jobs_on(conn, libvirtError, [ObservedDomain(facts, VmState.RUNNING, Counters())])
+    return found.get(facts.uuid, ())
+
+
+def is_outdated(conn: virConnect, facts: Facts) -> bool:
+    return bool(outdated(conn, libvirtError, [ObservedDomain(facts, VmState.RUNNING, Counters())]))
 
 
 @pytest.mark.parametrize(
@@ -60,41 +70,62 @@ def test_jobs_are_found(
 ) -> None:
     conn, dom, facts = seen(cluster)
     dom.jobs, dom.block_jobs, dom.snapshots = jobs, block_jobs, snapshots
-    assert look(conn, facts) == (expected, False)
+    assert look(conn, facts) == expected
 
 
-def test_one_that_has_lost_its_snapshots_is_read_again(cluster: Cluster) -> None:
-    conn, _, facts = seen(cluster)
-    assert look(conn, replace(facts, needs=("snapshots=carried",))) == ((), True)
-
-
-def test_an_adopted_one_with_other_autostart_or_snapshots_is_read_again(cluster: Cluster) -> None:
+@pytest.mark.parametrize(("key", "value"), [("autostart", True), ("snapshots", 1), ("checkpoints", 1)])
+def test_an_adopted_one_of_which_no_event_has_told_is_read_again(cluster: Cluster, key: str, value: object) -> None:
     conn, dom, facts = seen(cluster)
-
-    def look_again() -> bool:
-        return bool(outdated(conn, libvirtError, [ObservedDomain(facts, VmState.RUNNING, Counters())]))
-
-    assert not look_again()
-    dom.autostart = True
-    assert look_again()
-    dom.autostart, dom.snapshots = False, 1
-    assert look_again()
+    assert not is_outdated(conn, facts)
+    before = getattr(dom, key)
+    setattr(dom, key, value)
+    assert is_outdated(conn, facts)
+    changed = seen(cluster)[2]
+    assert not is_outdated(conn, changed)
+    setattr(dom, key, before)
+    assert is_outdated(conn, changed)
     cluster.fail(Fault("autostart", "raise", Err.OPERATION_TIMEOUT))
-    assert not look_again(), "what does not answer is left for the reading of all domains"
+    assert not is_outdated(conn, changed), "what does not answer is left for the reading of all domains"
+
+
+def test_an_adopted_one_whose_definition_was_edited_is_read_again(cluster: Cluster) -> None:
+    """Also where only the definition was, and where only a password was."""
+    conn, dom, facts = seen(cluster)
+    HostDrift(cluster, "h1").snapshot_disk("pet", DISK, f"{DISK}.new", live=False)
+    assert is_outdated(conn, facts)
+    facts = seen(cluster)[2]
+    assert not is_outdated(conn, facts)
+    assert dom.config is not None
+    display = dom.config.tree.find("devices/graphics")
+    assert display is not None
+    display.set("passwd", "s3cret")
+    assert is_outdated(conn, facts)
+
+
+def test_a_libvirt_without_checkpoints_is_read_all_the_same(cluster: Cluster) -> None:
+    conn, dom, _ = seen(cluster)
+    dom.checkpoints = 1
+    cluster.fail(Fault("listAllCheckpoints", "raise", NO_SUPPORT))
+    assert "checkpoints=" not in facts_of(conn.lookupByName("pet"), libvirtError).host_files
+    assert "checkpoints=" in facts_of(conn.lookupByName("pet"), libvirtError).host_files
+    cluster.fail(Fault("listAllCheckpoints", "raise", Err.OPERATION_TIMEOUT))
+    with pytest.raises(Unavailable):
+        facts_of(conn.lookupByName("pet"), libvirtError)
 
 
 def test_what_does_not_answer_or_is_another_has_no_job_that_is_known(cluster: Cluster) -> None:
     conn, dom, facts = seen(cluster)
     dom.jobs = ["backup"]
     cluster.fail(Fault("jobInfo", "raise", Err.OPERATION_TIMEOUT))
-    assert look(conn, facts) == ((), False)
-    assert look(conn, replace(facts, uuid="another")) == ((), False)
-    assert look(conn, replace(facts, name="gone")) == ((), False)
-    assert look(conn, facts)[0] == ("bound=backup-job",)
+    assert look(conn, facts) == ()
+    assert look(conn, replace(facts, uuid="another")) == ()
+    assert look(conn, replace(facts, name="gone")) == ()
+    assert look(conn, facts) == ("bound=backup-job",)
 
 
 def test_a_job_shows_among_the_needs_of_a_managed_vm(cluster: Cluster) -> None:
     _, _, facts = seen(cluster)
-    one = ObservedDomain(facts, VmState.RUNNING, Counters(), jobs=("bound=backup-job",))
+    stranger = replace(facts, meta=None)
+    one = ObservedDomain(stranger, VmState.RUNNING, Counters(), jobs=("bound=backup-job",))
     assert one.status().migration_needs == (), "of VMs that are not managed nothing is needed"
     assert one._needs(managed=True) == tuple(sorted((*facts.needs, "bound=backup-job")))

@@ -116,3 +116,12 @@ def test_a_kernel_in_a_folder_that_all_nodes_share_needs_the_folder(has: tuple[s
     """Such as one of `libvirt.reachable_storage`, which is no pool."""
     xml = "<domain type='kvm'><name>x</name><os><type>hvm</type><kernel>/boot/linux</kernel></os></domain>"
     assert need in needs(xml, Surroundings(has=frozenset({"cpu-flag=", *has})))
+
+
+def test_whatever_is_read_of_the_host_is_a_medium() -> None:
+    """A folder that the guest reads as a floppy, and files that firmware hands to it, as much as a CD-ROM."""
+    folder = "<disk type='dir' device='floppy'><source dir='/srv/fat'/><target dev='fda'/><readonly/></disk>"
+    given = "<sysinfo type='fwcfg'><entry name='opt/x' file='{}'/><entry name='opt/y'>text</entry></sysinfo>"
+    assert needs(domain("d", [Fragment("folder", folder)])) == {"media=/srv/fat"}
+    assert needs(domain("d", [Fragment("given", given.format("/etc/x"), at="domain")])) == {"media=/etc/x"}
+    assert needs(domain("d", [Fragment("given", given.format("/shared/a/x"), at="domain")])) == {"shared=/shared/a"}

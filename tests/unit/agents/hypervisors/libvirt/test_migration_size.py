@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 
@@ -29,7 +30,15 @@ def test_a_process_s_own_memory_does_not(rss_mib: int, resident_mib: int) -> Non
     assert size_of({"balloon.rss": rss_mib << 10}, FACTS, local, UNMEASURED).resident_mib == resident_mib
 
 
-def test_a_backing_chain_counts_once() -> None:
+@pytest.mark.parametrize(("rss_mib", "resident_mib"), [(240, 968), (60, 788), (900, 1_000), (0, 0)])
+def test_hugepages_count_beside_what_the_kernel_calls_resident(rss_mib: int, resident_mib: int) -> None:
+    paged = replace(FACTS, needs=("hugepages-2048=768",))
+    assert size_of({"balloon.rss": rss_mib << 10}, paged, local, UNMEASURED).resident_mib == resident_mib
+    whole = replace(FACTS, needs=("hugepages-2048=1000",))
+    assert size_of({"balloon.rss": rss_mib << 10}, whole, local, UNMEASURED).resident_mib == (1_000 if rss_mib else 0)
+
+
+def test_two_disks_in_one_file_count_once() -> None:
     row = {"block.count": 2, "block.0.path": "/pool/a", "block.0.physical": MIB, "block.1.path": "/pool/a"}
     assert size_of({**row, "block.1.physical": MIB}, FACTS, local, UNMEASURED).disk_mib == 1
 

@@ -44,10 +44,12 @@ class Node:
         self.busy: set[str] = set()
         self.coming: set[str] = set()
         self.cpu_ns = 5_000_000_000
+        self.disk = "/pool/a"
 
     def getAllDomainStats(self, stats: int, flags: int) -> Sequence[tuple[Domain, Mapping[str, Any]]]:  # noqa: ARG002, N802
         self.asked += 1
-        row = {"state.state": 1, "vcpu.0.time": self.cpu_ns, "block.count": 1, "block.0.rd.bytes": 7}
+        row: dict[str, Any] = {"state.state": 1, "vcpu.0.time": self.cpu_ns, "block.count": 1, "block.0.rd.bytes": 7}
+        row |= {"block.0.name": "vda", "block.0.path": self.disk}
         others: dict[str, Mapping[str, Any]] = {vm: {"state.state": 1} for vm in self.busy}
         moved = {"state.state": DomainState.PAUSED, "state.reason": PausedReason.MIGRATION}
         others |= dict.fromkeys(self.coming, moved)
@@ -111,6 +113,22 @@ def test_what_was_edited_is_read_again() -> None:
     reader.forget("uuid-3")
     assert read(reader, node)["job#3"].generation == 2
     assert node.calls == COUNT + 4
+
+
+def test_one_whose_disks_are_others_is_read_again() -> None:
+    """libvirt sends no event when a disk gets an overlay, or is attached; of one that is busy it may not tell."""
+    node, reader = Node(), Reader(OSError, Cpu(1_000.0))
+    read(reader, node)
+    for one in node.domains:
+        one.generation = 2
+    node.busy = {"job#0"}
+    assert read(reader, node)["job#0"].generation == 1
+    node.disk, node.busy = "/pool/a.snapshot", {"job#0"}
+    found = read(reader, node)
+    assert (found["job#0"].generation, found["job#1"].generation) == (1, 2)
+    asked, node.busy = node.calls, set()
+    assert read(reader, node)["job#0"].generation == 2
+    assert node.calls == asked + 2, "the others have been read"
 
 
 def test_counters_of_one_that_is_busy_stay() -> None:

@@ -33,7 +33,7 @@ class Rig:
         own = {"memory_mib": 100, "vcpus": 1, "cpu_mhz": 100.0, "autostart": True, **status}
         self.harness.vms["n1"]["db"] = VmStatus("db", VmState.RUNNING, managed=False, **own)
         self.harness.report("n1")
-        assert self.harness.ask(AdoptVm("a", "n1", "db", "db", terms=VmTerms(failover=True))).done
+        assert self.harness.ask(AdoptVm("a", "n1", "db", job="db", terms=VmTerms(failover=True))).done
         self.obey()
 
     def obey(self) -> list[Action]:
@@ -83,7 +83,7 @@ def test_the_definition_goes_with_the_order() -> None:
 
 
 def test_how_it_ended_on_a_host_that_is_back_says_nothing_of_where_it_runs() -> None:
-    rig = Rig()
+    rig = Rig(definition="abc")
     rig.lose()
     rig.obey()
     rig.harness.wait(10.0, OTHERS)
@@ -94,6 +94,7 @@ def test_how_it_ended_on_a_host_that_is_back_says_nothing_of_where_it_runs() -> 
     rig.harness.wait(30.0, NODES)
     (undefine,) = rig.obey()
     assert (undefine.kind, undefine.node, undefine.expects) == (ActionKind.UNDEFINE, "n1", 1)
+    assert undefine.digest == "abc"  # as it was when it was started elsewhere
     rig.lose("n2", ("n1",))
     (start,) = rig.obey()
     assert (start.kind, start.node, start.generation) == (ActionKind.START, "n1", 3)
@@ -109,6 +110,22 @@ def test_it_is_not_released_while_a_host_that_is_off_may_have_a_definition_of_it
     rig.harness.wait(10.0, ("n1", "n2"))
     assert [action.kind for action in rig.obey()] == [ActionKind.UNDEFINE]
     rig.harness.wait(10.0, ("n1", "n2"))
+    assert rig.harness.ask(ReleaseVm("r2", "db")).done
+
+
+def test_a_definition_that_is_not_removed_is_removed_by_hand() -> None:
+    """Given a host that refuses, because its definition is newer, then the operator who removes it can release."""
+    rig = Rig()
+    rig.lose()
+    rig.obey()
+    rig.returns()
+    rig.harness.wait(10.0, NODES)
+    (undefine,) = rig.harness.take_orders()
+    rig.harness.result(undefine, Outcome.REFUSED, detail="its definition was edited here since")
+    reply = rig.harness.ask(ReleaseVm("r1", "db"))
+    assert (reply.code, "n1 may have a definition" in reply.detail) == ("vm-left-behind", True)
+    del rig.harness.vms["n1"]["db"]
+    rig.harness.wait(10.0, NODES)
     assert rig.harness.ask(ReleaseVm("r2", "db")).done
 
 
@@ -157,7 +174,7 @@ def test_two_vms_do_not_go_where_hugepages_are_left_for_one() -> None:
         has = ("hugepages=", "hugepages-2048=100")
         rig.harness.nodes[name] = Node(name, 4, 1000.0, memory_mib=4000, hugepages=pool, migration_has=has)
         rig.harness.report(name)
-    assert rig.harness.ask(AdoptVm("b", "n1", "db2", "db2", terms=VmTerms(failover=True))).done
+    assert rig.harness.ask(AdoptVm("b", "n1", "db2", job="db2", terms=VmTerms(failover=True))).done
     rig.obey()
 
     rig.lose(others=("n2", "n3"))

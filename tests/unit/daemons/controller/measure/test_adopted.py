@@ -32,7 +32,7 @@ class Owned:
             "db", VmState.RUNNING, managed=False, memory_mib=100, cpu_mhz=100.0, autostart=True
         )
         self.harness.report("n1")
-        assert self.harness.ask(AdoptVm("a", "n1", "db", "db", terms=VmTerms(failover=failover, **terms))).done
+        assert self.harness.ask(AdoptVm("a", "n1", "db", job="db", terms=VmTerms(failover=failover, **terms))).done
         self.obey()
         self.wait(20.0)
         self.obey()
@@ -66,7 +66,8 @@ def obey(harness: ControllerHarness) -> list[Action]:
     done: list[Action] = []
     while orders := harness.take_orders():
         for action in orders:
-            harness.result(action, **({"definition": DEFINITION} if action.kind is ActionKind.ADOPT else {}))
+            fields: dict[str, Any] = {"definition": DEFINITION} if action.kind is ActionKind.ADOPT else {}
+            harness.result(action, **fields)
         done += orders
     return done
 
@@ -214,7 +215,7 @@ def test_shut_off_vms_are_adopted_after_a_change_of_leader() -> None:
         harness.vms["n1"][name] = VmStatus(name, VmState.CRASHED, managed=False, memory_mib=100)
     harness.report("n1")
     for name in names:
-        assert harness.ask(AdoptVm(f"a-{name}", "n1", name, name)).done
+        assert harness.ask(AdoptVm(f"a-{name}", "n1", name, job=name)).done
     (first,) = harness.take_orders()
     harness = successor(harness, limits=limits)
     harness.result(first, definition=DEFINITION)

@@ -128,7 +128,7 @@ def test_no_vm_is_adopted_where_an_environment_has_the_node(answered: bool) -> N
     made.vms["n000"]["theirs"] = VmStatus("theirs", VmState.RUNNING, memory_mib=100, managed=False)
     made.report("n000")
 
-    reply = made.ask(AdoptVm("ad", "n000", "theirs", "mine"))
+    reply = made.ask(AdoptVm("ad", "n000", "theirs", job="mine"))
 
     assert reply.code == "node-in-environment"
 

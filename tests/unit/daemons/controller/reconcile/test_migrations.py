@@ -30,7 +30,7 @@ def harness_of(link: float = LINK_MIB_PER_S, **fields: Any) -> ControllerHarness
         "pet", VmState.RUNNING, memory_mib=1_000, vcpus=2, cpu_mhz=700.0, managed=False, **fields
     )
     harness.report("n1")
-    harness.ask(AdoptVm("a", "n1", "pet", "pet"))
+    harness.ask(AdoptVm("a", "n1", "pet", job="pet"))
     harness.obey()
     harness.report("n1")
     return harness
@@ -186,14 +186,14 @@ def test_one_that_did_not_converge_is_still_shut_down_resized_and_moved_by_an_op
 def test_migrations_that_wait_for_their_turn_are_judged_when_it_comes() -> None:
     """Given three large VMs whose migrations take all of the link, then each is migrated in its turn."""
     harness = harness_of(link=1_000.0, **CALM)
-    large = {"dirty_mib_per_s": 5.0, "resident_mib": 400_000, "working_set_mib": 100}
+    large: dict[str, Any] = {"dirty_mib_per_s": 5.0, "resident_mib": 400_000, "working_set_mib": 100}
     for number in range(3):
         name = f"large{number}"
         harness.vms["n1"][name] = VmStatus(
             name, VmState.RUNNING, memory_mib=200, vcpus=1, cpu_mhz=100.0, managed=False, **large
         )
         harness.report("n1")
-        assert harness.ask(AdoptVm(f"a{number}", "n1", name, name)).done
+        assert harness.ask(AdoptVm(f"a{number}", "n1", name, job=name)).done
         harness.obey()
         harness.report("n1")
     harness.ask(DrainNode("d", "n1", True))

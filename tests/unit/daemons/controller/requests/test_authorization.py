@@ -137,7 +137,7 @@ def asks(names: dict[str, str]) -> dict[type[Any], Request]:
             ConfirmGone("r", f"{names['job']}#0"),
             ReconcileVm("r", f"{names['job']}#0"),
             MoveVm("r", f"{names['job']}#0", "n2"),
-            AdoptVm("r", "n1", "vm", "adopted"),
+            AdoptVm("r", "n1", "vm", job="adopted"),
             ReleaseVm("r", names["job"]),
             SetJob("r", names["job"], importance=2.0),
             SetWeb("r", names["app"], importance=2.0),

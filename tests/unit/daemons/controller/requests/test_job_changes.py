@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from msgspec import structs
@@ -40,7 +41,7 @@ def harness_of(*, pet: bool = False, **settings: object) -> ControllerHarness:
     if pet:
         harness.vms["n1"]["pet"] = PET
         harness.report("n1")
-        harness.ask(AdoptVm("a", "n1", "pet", "pet"))
+        harness.ask(AdoptVm("a", "n1", "pet", job="pet"))
         harness.obey()
         harness.report("n1")
     return harness
@@ -121,7 +122,7 @@ def test_a_vm_is_meant_by_its_own_name_too() -> None:
     harness = harness_of()
     harness.vms["n1"]["www.example.org"] = replaced("www.example.org")
     harness.report("n1")
-    assert harness.ask(AdoptVm("a", "n1", "www.example.org", "www")).done
+    assert harness.ask(AdoptVm("a", "n1", "www.example.org", job="www")).done
     harness.obey()
     assert harness.ask(SetJob("s", "www.example.org", importance=3.0)).done
     assert harness.controller.cluster.jobs["www"].job.importance == 3.0
@@ -135,11 +136,11 @@ def replaced(vm: str) -> VmStatus:
 def test_a_released_vm_is_adopted_again_under_its_name() -> None:
     harness = harness_of(pet=True)
     assert harness.ask(ReleaseVm("r", "pet")).done
-    assert harness.ask(AdoptVm("b", "n1", "pet", "pet")).code == "vm-busy"
+    assert harness.ask(AdoptVm("b", "n1", "pet", job="pet")).code == "vm-busy"
     harness.obey()
     harness.vms["n1"]["pet"] = PET
     harness.report("n1")
-    assert harness.ask(AdoptVm("c", "n1", "pet", "pet", importance=2.0)).done
+    assert harness.ask(AdoptVm("c", "n1", "pet", job="pet", importance=2.0)).done
     harness.obey()
     entry = harness.controller.cluster.jobs["pet"]
     assert (entry.phase, entry.job.importance, entry.released) == (JobPhase.RUNNING, 2.0, True)
@@ -150,11 +151,11 @@ def test_whether_a_vm_could_be_adopted_is_asked_without_a_change() -> None:
     harness = harness_of()
     harness.vms["n1"]["pet"] = PET
     harness.report("n1")
-    assert harness.ask(AdoptVm("1", "n1", "pet", "pet", check=True)).done
-    assert harness.ask(AdoptVm("2", "n1", "pet", "j", check=True)).code == "duplicate-name"
-    assert harness.ask(AdoptVm("3", "n1", "pet", "no name", check=True)).code == "invalid-value"
+    assert harness.ask(AdoptVm("1", "n1", "pet", job="pet", check=True)).done
+    assert harness.ask(AdoptVm("2", "n1", "pet", job="j", check=True)).code == "duplicate-name"
+    assert harness.ask(AdoptVm("3", "n1", "pet", job="no name", check=True)).code == "invalid-value"
     rules = Rules(node_affinity=("n9",))
-    assert harness.ask(AdoptVm("4", "n1", "pet", "pet", rules=rules, check=True)).code == "unknown-node"
+    assert harness.ask(AdoptVm("4", "n1", "pet", job="pet", rules=rules, check=True)).code == "unknown-node"
     assert (set(harness.controller.cluster.jobs), harness.orders) == ({"j"}, [])
 
 
@@ -235,7 +236,8 @@ def migrate(harness: ControllerHarness) -> None:
     done: list[Action] = []
     while orders := harness.take_orders():
         for order in orders:
-            harness.result(order, **({"migrated": figures} if order.kind is ActionKind.MIGRATE else {}))
+            fields: dict[str, Any] = {"migrated": figures} if order.kind is ActionKind.MIGRATE else {}
+            harness.result(order, **fields)
         done += orders
     assert "pet" in [one.vm for one in done if one.kind is ActionKind.MIGRATE]
 
@@ -292,7 +294,7 @@ def test_an_adopted_vm_gets_its_terms_at_once() -> None:
     harness.report("n2")
     terms = VmTerms(automation=VmAutomation.CONFIRM)
     rules = Rules(anti_affinity="pets")
-    assert harness.ask(AdoptVm("a", "n2", "pet", "pet", importance=7.0, rules=rules, terms=terms)).done
+    assert harness.ask(AdoptVm("a", "n2", "pet", job="pet", importance=7.0, rules=rules, terms=terms)).done
     entry = harness.controller.cluster.jobs["pet"]
     assert (entry.job.importance, entry.job.rules, entry.terms) == (7.0, rules, terms)
-    assert harness.ask(AdoptVm("b", "n2", "other", "o", rules=Rules(node_affinity=("n9",)))).code == "unknown-vm"
+    assert harness.ask(AdoptVm("b", "n2", "other", job="o", rules=Rules(node_affinity=("n9",)))).code == "unknown-vm"

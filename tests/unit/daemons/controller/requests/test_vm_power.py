@@ -24,7 +24,7 @@ def adopted(terms: VmTerms | None = None, **fields: object) -> ControllerHarness
     harness = ControllerHarness().lead()
     harness.vms["n1"]["pet"] = structs.replace(PET, **fields)
     harness.report("n1")
-    assert harness.ask(AdoptVm("a", "n1", "pet", "pet", terms=terms or VmTerms())).done
+    assert harness.ask(AdoptVm("a", "n1", "pet", job="pet", terms=terms or VmTerms())).done
     harness.obey()
     harness.report("n1")
     return harness
@@ -65,7 +65,7 @@ def test_an_adoption_of_a_vm_that_is_shut_off_may_fail() -> None:
     harness = ControllerHarness().lead()
     harness.vms["n1"]["pet"] = structs.replace(PET, state=VmState.ENDED)
     harness.report("n1")
-    harness.ask(AdoptVm("a", "n1", "pet", "pet"))
+    harness.ask(AdoptVm("a", "n1", "pet", job="pet"))
     (adopt,) = harness.take_orders()
     harness.result(adopt, Outcome.REFUSED)
     harness.report("n1")
@@ -88,7 +88,7 @@ def test_what_cannot_be_adopted_is_refused_with_its_reason(fields: dict[str, obj
     harness = ControllerHarness().lead()
     harness.vms["n1"]["pet"] = structs.replace(PET, **fields)
     harness.report("n1")
-    reply = harness.ask(AdoptVm("a", "n1", "pet", "pet"))
+    reply = harness.ask(AdoptVm("a", "n1", "pet", job="pet"))
     assert (reply.code, word in reply.detail) == ("vm-not-adoptable", True)
     assert harness.orders == []
     assert not harness.controller.cluster.jobs
@@ -99,7 +99,7 @@ def test_a_name_on_two_nodes_is_not_adopted() -> None:
     for node in ("n1", "n2"):
         harness.vms[node]["pet"] = PET
         harness.report(node)
-    assert "2 nodes" in harness.ask(AdoptVm("a", "n1", "pet", "pet")).detail
+    assert "2 nodes" in harness.ask(AdoptVm("a", "n1", "pet", job="pet")).detail
 
 
 # --- started and shut down --------------------------------------------------------------------------------------------

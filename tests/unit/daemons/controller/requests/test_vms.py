@@ -233,8 +233,8 @@ def with_stranger(**fields: object) -> ControllerHarness:
 
 def test_a_vm_that_is_not_ours_becomes_a_job_and_is_shut_off_with_its_guest() -> None:
     harness = with_stranger()
-    assert harness.ask(AdoptVm("a", "n1", "web-7", "web")).done
-    assert harness.ask(AdoptVm("a", "n1", "web-7", "web")).done
+    assert harness.ask(AdoptVm("a", "n1", "web-7", job="web")).done
+    assert harness.ask(AdoptVm("a", "n1", "web-7", job="web")).done
     (adopt,) = harness.take_orders()
     assert (adopt.kind, adopt.node, adopt.vm, adopt.generation) == (ActionKind.ADOPT, "n1", "web-7", 1)
     harness.report("n1")  # it is not ours yet: nothing is lost
@@ -331,7 +331,7 @@ def test_cancelling_an_adopted_job_lets_its_vm_go_and_ends_nothing() -> None:
 
 def adopted() -> ControllerHarness:
     harness = with_stranger()
-    harness.ask(AdoptVm("a", "n1", "web-7", "web"))
+    harness.ask(AdoptVm("a", "n1", "web-7", job="web"))
     harness.obey()
     harness.report("n1")
     return harness
@@ -345,7 +345,7 @@ def alarms_of(harness: ControllerHarness) -> list[tuple[str, str, str]]:
 
 def test_an_adopted_vm_is_moved_and_held_like_any_other() -> None:
     harness = with_stranger()
-    harness.ask(AdoptVm("a", "n1", "web-7", "web"))
+    harness.ask(AdoptVm("a", "n1", "web-7", job="web"))
     harness.obey()
     harness.ask(MoveVm("m", "web-7", "n2"))
     assert [action.kind for action in harness.obey()] == [ActionKind.MIGRATE]
@@ -358,7 +358,7 @@ def test_an_adopted_vm_is_moved_and_held_like_any_other() -> None:
 @pytest.mark.parametrize("outcome", [Outcome.NO_SUCH_VM, Outcome.REFUSED])
 def test_an_adoption_that_fails_ends_the_job_and_touches_nothing(outcome: Outcome) -> None:
     harness = with_stranger()
-    harness.ask(AdoptVm("a", "n1", "web-7", "web"))
+    harness.ask(AdoptVm("a", "n1", "web-7", job="web"))
     (adopt,) = harness.take_orders()
     harness.result(adopt, outcome)
     cycle(harness)
@@ -369,7 +369,7 @@ def test_an_adoption_that_fails_ends_the_job_and_touches_nothing(outcome: Outcom
 
 def test_an_adopted_vm_that_is_lost_is_not_started_anew() -> None:
     harness = with_stranger()
-    harness.ask(AdoptVm("a", "n1", "web-7", "web"))
+    harness.ask(AdoptVm("a", "n1", "web-7", job="web"))
     harness.obey()
     harness.wait(60.0, reporting=["n2"])
     assert harness.orders == []  # its node is silent: it is not known to be lost
@@ -381,7 +381,7 @@ def test_an_adopted_vm_that_is_lost_is_not_started_anew() -> None:
 
 def test_an_adopted_job_survives_the_controller() -> None:
     harness = with_stranger()
-    harness.ask(AdoptVm("a", "n1", "web-7", "web"))
+    harness.ask(AdoptVm("a", "n1", "web-7", job="web"))
     harness.obey()
     second = ControllerHarness(store=harness.store)
     second.now_s, second.seqs, second.vms = harness.now_s, harness.seqs, harness.vms
@@ -395,7 +395,7 @@ def test_an_adopted_job_survives_the_controller() -> None:
 
 def test_a_vm_of_ours_whose_job_is_not_known_is_taken_up_as_it_is() -> None:
     harness = with_stranger(managed=True, generation=4, attempt=2)
-    assert harness.ask(AdoptVm("a", "n1", "web-7", "web")).done
+    assert harness.ask(AdoptVm("a", "n1", "web-7", job="web")).done
     assert harness.orders == []
     cycle(harness)
     assert harness.orders == []
@@ -410,16 +410,16 @@ def test_adoptions_that_cannot_be_are_refused() -> None:
     harness = running()
     harness.vms["n1"]["web-7"] = structs.replace(STRANGER, state=VmState.PAUSED)
     harness.report("n1")
-    assert harness.ask(AdoptVm("1", "n1", "web-7", "web")).code == "vm-not-adoptable"
-    assert harness.ask(AdoptVm("2", "n1", "web-8", "web")).detail.endswith("nearest: 'web-7'")
-    assert harness.ask(AdoptVm("3", "n1", "j#0", "web")).code == "vm-known"
-    assert harness.ask(AdoptVm("4", "n9", "web-7", "web")).code == "unknown-node"
-    assert harness.ask(AdoptVm("5", "n1", "web-7", "j")).code == "duplicate-name"
+    assert harness.ask(AdoptVm("1", "n1", "web-7", job="web")).code == "vm-not-adoptable"
+    assert harness.ask(AdoptVm("2", "n1", "web-8", job="web")).detail.endswith("nearest: 'web-7'")
+    assert harness.ask(AdoptVm("3", "n1", "j#0", job="web")).code == "vm-known"
+    assert harness.ask(AdoptVm("4", "n9", "web-7", job="web")).code == "unknown-node"
+    assert harness.ask(AdoptVm("5", "n1", "web-7", job="j")).code == "duplicate-name"
     harness.vms["n1"]["web-7"] = STRANGER
     harness.report("n1")
-    assert harness.ask(AdoptVm("6", "n1", "web-7", "not a name")).code == "invalid-value"
+    assert harness.ask(AdoptVm("6", "n1", "web-7", job="not a name")).code == "invalid-value"
     harness.wait(60.0, reporting=["n2"])
-    assert harness.ask(AdoptVm("7", "n1", "web-7", "web")).code == "node-not-usable"
+    assert harness.ask(AdoptVm("7", "n1", "web-7", job="web")).code == "node-not-usable"
     assert list(harness.controller.cluster.jobs) == ["j"]
 
 
@@ -445,7 +445,7 @@ def test_what_was_forgotten_can_be_adopted_under_another_name() -> None:
     harness.ask(ReleaseVm("f", "j"))
     assert [action.kind for action in harness.obey()] == [ActionKind.RELEASE] * 2
     harness.report("n1")
-    assert harness.ask(AdoptVm("a", "n1", "j#0", "k")).done
+    assert harness.ask(AdoptVm("a", "n1", "j#0", job="k")).done
     assert [(action.kind, action.vm) for action in harness.obey()] == [(ActionKind.ADOPT, "j#0")]
     cycle(harness)
     assert harness.orders == []
@@ -456,7 +456,7 @@ def test_the_name_of_an_adopted_vm_is_not_given_away() -> None:
     harness = ControllerHarness().lead()
     harness.vms["n1"]["x#0"] = structs.replace(STRANGER, vm="x#0")
     harness.report("n1")
-    harness.ask(AdoptVm("a", "n1", "x#0", "web"))
+    harness.ask(AdoptVm("a", "n1", "x#0", job="web"))
     harness.obey()
     refused = harness.ask(SubmitJob("s", job("x")))
     assert (refused.code, "x#0" in refused.detail) == ("duplicate-name", True)
@@ -563,7 +563,7 @@ def test_a_vm_on_a_busy_node_is_adopted_with_what_it_uses_and_the_next_decision_
     harness = busy()
     node = harness.controller.cluster.nodes["n1"]
     assert node.committed_mhz == node.inventory.cpu_mhz == 4_000.0  # type: ignore[union-attr]
-    assert harness.ask(AdoptVm("a", "n1", "web-7", "web")).done
+    assert harness.ask(AdoptVm("a", "n1", "web-7", job="web")).done
     assert given(harness)["web"] == 400.0  # a quarter more, in whole steps
     harness.obey()
     spend(harness, 905.0)
@@ -578,7 +578,7 @@ def test_only_memory_is_a_reason_not_to_adopt() -> None:
     harness = busy()
     harness.vms["n1"]["web-7"] = structs.replace(STRANGER, vcpus=64)
     harness.report("n1")
-    assert harness.ask(AdoptVm("a", "n1", "web-7", "web")).done
+    assert harness.ask(AdoptVm("a", "n1", "web-7", job="web")).done
 
 
 @pytest.mark.parametrize("policy", ["apc", "edf"])
@@ -587,7 +587,7 @@ def test_no_decision_suspends_an_adopted_vm(policy: str) -> None:
     harness = ControllerHarness(("n1",), placement=PolicyChoice(policy)).lead()
     harness.vms["n1"]["web-7"] = structs.replace(STRANGER, memory_mib=1_500)
     harness.report("n1")
-    harness.ask(AdoptVm("a", "n1", "web-7", "web"))
+    harness.ask(AdoptVm("a", "n1", "web-7", job="web"))
     harness.ask(SubmitJob("r", job("late", memory_mib=1_500, goal_s=1e6)))
     harness.obey()
     spend(harness, 905.0)
@@ -615,7 +615,7 @@ def test_what_is_not_ours_counts_with_the_cpu_that_it_uses() -> None:
 def test_an_adopted_vm_that_an_operator_suspended_comes_back_to_a_busy_node() -> None:
     """Given its image on a node whose CPU has been given to others meanwhile, when it may run again, then it does."""
     harness = busy()
-    harness.ask(AdoptVm("a", "n1", "web-7", "web"))
+    harness.ask(AdoptVm("a", "n1", "web-7", job="web"))
     harness.obey()
     harness.ask(HoldJob("h", "web", True))
     harness.obey()
