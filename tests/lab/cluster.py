@@ -154,7 +154,9 @@ class ClusterLab(Lab):
             "libvirt": {
                 "pool": "shared",
                 "shared_pools": ["shared", "trimtab-saved"],
-                "reachable_storage": sorted({str(file.parent) for file in self._boot_files()}),
+                "reachable_storage": sorted(
+                    {str(self.places.serial), *(str(file.parent) for file in self._boot_files())}
+                ),
                 "partition": host.partition,
                 "cores": spec.cores,
                 "core_mhz": spec.core_mhz,

@@ -125,7 +125,7 @@ def _start_defined(action: Action, here: ObservedDomain | None, room: NodeHeadro
         return Outcome.REFUSED, "it starts no VM by a definition from another node"
     try:
         text = domain_xml.without_meta("".join(action.spec.definition))
-        problem = domain_xml.problem_of(domain_xml.parse(text), action.vm)
+        problem = domain_xml.problem_of(domain_xml.parse(text), action.vm, room.here.has)
         facts = domain_xml.facts_of(text, room.here)
     except ValueError as error:
         return Outcome.REFUSED, f"its definition: {error}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from xml.etree import ElementTree as ET
 
@@ -123,14 +123,14 @@ def without_meta(text: str) -> str:
     return text_of(root)
 
 
-def problem_of(root: ET.Element, name: str) -> str:
+def problem_of(root: ET.Element, name: str, has: Iterable[str] = ()) -> str:
     """Return why an XML that another node has sent is not taken for the definition of the domain `name` ("": it is).
     Anybody may have written it, see `unfit_parts`."""
     if root.tag != "domain":
         return f"it is of {root.tag!r}, not of a domain"
     if (found := root.findtext("name", "")) != name:
         return f"it is of {found!r}"
-    unfit = next(unfit_parts(root), "")
+    unfit = next(unfit_parts(root, has), "")
     return f"it has {unfit}" if unfit else ""
 
 

@@ -289,7 +289,7 @@ def _of_adopted(domain: Domain, errors: type[Exception], facts: Facts, here: Sur
     text = domain.XMLDesc(XmlFlag.INACTIVE | XmlFlag.SECURE)
     kept = domain_xml.parse(text)
     needs, files = facts.needs, {*facts.host_files, *host_files_of(kept, here)}
-    files |= {host_file("definition", part) for part in islice(unfit_parts(kept), UNFIT_PARTS_MAX)}
+    files |= {host_file("definition", part) for part in islice(unfit_parts(kept, here.has), UNFIT_PARTS_MAX)}
     if domain.snapshotNum(0):
         needs, files = (*needs, SNAPSHOTS), files | {host_file("snapshots")}
     if has_checkpoints(domain, errors):

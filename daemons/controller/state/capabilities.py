@@ -76,7 +76,7 @@ def stays_with_disks(status: VmStatus) -> bool:
 def lacking(cluster: Cluster) -> bool:
     """Return whether any node lacks an ability, or any suspended VM is bound to its node."""
     facts = (node.inventory for node in cluster.nodes.values())
-    if any(fact is not None and len(fact.abilities) < len(Ability) for fact in facts):
+    if any(fact is not None and not {*fact.abilities} >= {Ability.SAVE, Ability.MIGRATE} for fact in facts):
         return True
     return any(
         entry.phase is JobPhase.SUSPENDED and _has_bound_image(cluster, entry) for entry in cluster.active.values()

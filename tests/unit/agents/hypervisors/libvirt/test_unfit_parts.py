@@ -113,3 +113,18 @@ def test_a_long_chain_of_overlays_is_taken_and_an_endless_one_is_not() -> None:
 def test_who_is_sent_one_says_the_first_reason() -> None:
     xml = f"<domain><name>d</name><devices>{UNFIT['log'][0]}{UNFIT['script'][0]}</devices></domain>"
     assert problem_of(parse(xml), "d") == "it has a log file of a console device"
+
+
+@pytest.mark.parametrize(
+    ("part", "is_fit"),
+    [
+        ("<serial type='file'><source path='/mnt/logs/db.log'/></serial>", True),
+        ("<console type='pty'><log file='/var/log/libvirt/qemu/db.log'/></console>", True),
+        ("<serial type='file'><source path='/mnt/logs/../db.log'/></serial>", False),
+        ("<serial type='file'><source path='/mnt/logsome/db.log'/></serial>", False),
+        ("<serial type='file'/>", False),
+    ],
+)
+def test_a_device_may_write_where_all_hosts_do(part: str, is_fit: bool) -> None:
+    root = parse(f"<domain><name>x</name><devices>{part}</devices></domain>")
+    assert (problem_of(root, "x", ("shared=/mnt/logs", "bridge=br0")) == "") is is_fit
