@@ -31,7 +31,15 @@ from shared.values.nodes import Node
 from shared.values.operation_costs import OperationCosts
 from shared.values.reservation import Calendar, ServiceClass, Share, SlotDemand
 from shared.values.texts import TextForm, fits
-from shared.values.vm_terms import MOVES_PER_DAY_MAX, PAUSE_S_PER_DAY_MAX, OnShutdown, VmAutomation, VmTerms
+from shared.values.vm_terms import (
+    CLEARABLE,
+    MOVES_PER_DAY_MAX,
+    PAUSE_S_PER_DAY_MAX,
+    OnShutdown,
+    TermChanges,
+    VmAutomation,
+    VmTerms,
+)
 from shared.values.web_app import Distribution, Flow, FlowSample, ModelForm, Serving, WebApp
 
 NAMES = st.text("abcXYZ019-_", min_size=1, max_size=12).filter(lambda name: name[0] != "-")
@@ -112,6 +120,19 @@ VM_TERMS = st.builds(
     moves_per_day=st.none() | st.integers(1, MOVES_PER_DAY_MAX),
     pause_s_per_day=st.none() | st.floats(0.001, PAUSE_S_PER_DAY_MAX),
     post_copy=st.booleans(),
+)
+TERM_CHANGES = st.sets(st.sampled_from(CLEARABLE)).flatmap(
+    lambda cleared: st.builds(
+        TermChanges,
+        on_shutdown=st.none() | st.sampled_from(OnShutdown),
+        suspend=st.none() | st.booleans(),
+        automation=st.none() if "automation" in cleared else st.none() | st.sampled_from(VmAutomation),
+        moves_per_day=st.none() if "moves_per_day" in cleared else st.none() | st.integers(1, MOVES_PER_DAY_MAX),
+        pause_s_per_day=st.none() if "pause_s_per_day" in cleared else st.none() | st.floats(0.001, 86_400.0),
+        post_copy=st.none() | st.booleans(),
+        failover=st.none() | st.booleans(),
+        clear=st.just(tuple(sorted(cleared))),
+    )
 )
 FLOW_PARTS: dict[str, st.SearchStrategy[Any]] = {
     "name": NAMES,
@@ -258,6 +279,7 @@ KNOWN: dict[Any, st.SearchStrategy[Any]] = {
     Job: JOBS,
     Rules: RULES,
     VmTerms: VM_TERMS,
+    TermChanges: TERM_CHANGES,
     NewVm: NEW_VMS,
     CheckVmFit: st.builds(CheckVmFit, texts(TextForm.WORD), NEW_VMS, st.integers(1, COPIES_MAX)),
     Flow: FLOWS,
