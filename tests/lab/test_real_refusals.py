@@ -1,5 +1,6 @@
 """Domains of many shapes on real libvirtd and QEMU: what we say can be migrated is migrated, and what we say cannot has
-a sentence that says why; beside it is printed what libvirt itself says of that."""
+a sentence that says why; beside it is printed what libvirt itself says of that. The drivers run outside the hosts: of
+bridges, which an agent sees on its own host, nothing is known here."""
 
 from __future__ import annotations
 
@@ -22,7 +23,9 @@ pytestmark = [pytest.mark.full, pytest.mark.alone]
 VM, MEMORY_MIB = "shape", 64
 DISK = f"{IMAGES}/{VM}.img"
 BRIDGE, NETWORK = "br9", "net9"  # of h1 and h2, not of h3
-MADE_MIN = 35  # shapes that this libvirt and QEMU must know
+MADE_MIN, MIGRATED_MIN = 35, 80  # shapes that this libvirt and QEMU must know; migrations of them
+# Refused by us alone: files that no pool lists, and what a migration leaves behind or breaks.
+ALONE = {"cdrom on shared storage", "9p", "host's character device", "nvdimm"}
 TARGETS = ("h2", "h3")
 DOMAIN = """
 <domain type="qemu">
@@ -109,7 +112,6 @@ SHAPES = (
     Shape("cdrom on shared storage", _cdrom('<source file="{shared}/shared.iso"/>')),
     Shape("floppy", '<disk type="file" device="floppy"><target dev="fda" bus="fdc"/></disk>'),
     Shape("bridge", _interface("bridge", '<source bridge="br0"/>')),
-    Shape("bridge of two hosts", _interface("bridge", f'<source bridge="{BRIDGE}"/>')),
     Shape("network of two hosts", _interface("network", f'<source network="{NETWORK}"/>')),
     Shape("user network", _interface("user", "")),
     Shape("e1000", '<interface type="bridge"><source bridge="br0"/><model type="e1000"/></interface>'),
@@ -240,6 +242,7 @@ def asked_of_libvirt(nodes: Nodes, to: str) -> str:
 
 def test_what_we_say_can_be_migrated_is(nodes: Nodes) -> None:
     count: Counter[str] = Counter()
+    alone: set[str] = set()
     wrong: list[str] = []
     unmade: list[str] = []
     for shape in SHAPES:
@@ -264,6 +267,7 @@ def test_what_we_say_can_be_migrated_is(nodes: Nodes) -> None:
                 why = "; ".join(sentence(need, target, has) for need in lacking)
                 libvirt = asked_of_libvirt(nodes, target)
                 count["refused by both" if libvirt else "refused by us alone"] += 1
+                alone |= {shape.name} if not libvirt else set()
                 print(f"{shape.name} to {target}: {why} | libvirt: {libvirt or 'it goes'}")
             else:
                 answer = nodes.do(ActionKind.MIGRATE, "h1", VM, expects=1, generation=1, to_node=target)
@@ -275,4 +279,6 @@ def test_what_we_say_can_be_migrated_is(nodes: Nodes) -> None:
         print(f"not made here: {words}")
     print(dict(count))
     assert not wrong, "\n".join(wrong)
+    assert alone <= ALONE
+    assert count["migrated"] >= MIGRATED_MIN
     assert len(SHAPES) - len(unmade) >= MADE_MIN
