@@ -13,14 +13,14 @@ from tests.integration.harness import CLOCK
 from tests.integration.scene import LIMIT_S
 from tests.lab import guests
 from tests.lab.cluster import Cluster, cluster
-from tests.lab.existing_vms import made_with_virsh, reported, shown
+from tests.lab.existing_vms import made_with_virsh, shown, vms
 from tests.lab.hosts import HostSpec
 from tests.lab.test_faults import happened, works_on
 
 pytestmark = [pytest.mark.full, pytest.mark.alone]
 
 LINK_MIB_PER_S = 24
-SPEC = HostSpec(cores=2, core_mhz=1_000.0, core_frac=0.45, memory_mib=3_000)
+SPEC = HostSpec(cores=8, core_mhz=1_000.0, core_frac=0.1, memory_mib=3_000)
 MEMORY_MIB = 512
 LEARNED, COUNTED, GOOD = 1, 5, 18  # rounds that teach, rounds that count, and how many forecasts must be good
 OFF_FRAC = 0.2
@@ -55,6 +55,11 @@ def town() -> Iterator[Cluster]:
         yield whole
 
 
+def adoptable(town: Cluster) -> list[tuple[str, str | None]]:
+    """VMs, each with why it cannot be adopted now."""
+    return [(row["vm"], row["not_adoptable"] or None) for row in vms(town)]
+
+
 def make(town: Cluster, guest: Guest, node: str) -> None:
     """Make it with virsh, and adopt it."""
     volumes = town.hosts.shared / "volumes"
@@ -65,7 +70,7 @@ def make(town: Cluster, guest: Guest, node: str) -> None:
         name=f"{guest.vm}.boot",
     )
     made_with_virsh(town, guest.vm, node, memory_mib=MEMORY_MIB, image=image)
-    reported(town, guest.vm)
+    town.wait_for(lambda: (guest.vm, None) in adoptable(town), LIMIT_S, f"{guest.vm} to be adoptable")
     town.do("vms", "adopt", guest.vm)
     town.wait_for(lambda: town.job(guest.vm)["released"], LIMIT_S, f"{guest.vm} to be adopted")
 
