@@ -140,9 +140,11 @@ class Relation:
         occupied = self.occupancy(place_of)
         at = {row: {n for n in map(self.domain_of, place_of(row) or ()) if n != UNSEEN} for row in self.of}
         if self.together:
-            used = occupied.total.keys() - {UNSEEN}
-            if len(used) > 1 and occupied.held.keys() - {UNSEEN}:
-                yield from (row for row, domains in at.items() if domains)
+            used, held_at = occupied.total.keys() - {UNSEEN}, occupied.held.keys() - {UNSEEN}
+            for row, domains in at.items():  # a member must be with all, what it is about with the members
+                apart = len(used) > 1 if row in self.rows else any(len(held_at) > (one in held_at) for one in domains)
+                if domains and apart:
+                    yield row
             return
         for row, domains in at.items():
             mine = self.of[row]
