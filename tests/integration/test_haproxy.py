@@ -230,9 +230,10 @@ def _status(scene: Scene) -> int:
         return int(page.status)
 
 
-def _sessions(scene: Scene) -> int:
+def _sessions(scene: Scene, instance: str = "") -> int:
+    """Requests in progress at one instance ("": at all)."""
     rows = scene.beside().ask(["show stat trimtab-shop 4 -1"]).splitlines()
-    return sum(int(row.split(",")[4]) for row in rows if row.startswith("trimtab-shop,"))
+    return sum(int(row.split(",")[4]) for row in rows if row.startswith(f"trimtab-shop,{instance}"))
 
 
 def test_shares_follow_the_distribution(scene: Scene) -> None:
@@ -258,10 +259,10 @@ def test_a_killed_instance_loses_only_what_it_had_begun_and_both_sides_count_it(
         scene.site(f"127.0.0.{index + 1}", 0.05)
     scene.serve(backend(0), backend(1), backend(2))
     assert scene.driver.measure("shop", 0.0) is None
-    for at_s, method, address in ((1.0, "GET", "127.0.0.1"), (2.0, "POST", "127.0.0.2")):
+    for at_s, method, number in ((1.0, "GET", 0), (2.0, "POST", 1)):
         load = scene.load(RATE, 100, method=method)
-        CLOCK.sleep(0.5)
-        scene.sites[address].kill()
+        wait_until("it has begun requests", lambda instance=f"shop.{number}": _sessions(scene, instance) > 1)
+        scene.sites[f"127.0.0.{number + 1}"].kill()
         seen = load.wait()
         counted = measured(scene, at_s)
         lost = seen.sent - seen.good
