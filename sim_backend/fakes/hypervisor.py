@@ -286,7 +286,7 @@ class FakeHypervisor(Site):
             detail = operations.trouble(op)
             outcome = Outcome.FAILED if detail else Outcome.OK
             if planned is not None and not detail:
-                outcome, detail = planned.outcome, "" if planned.outcome is Outcome.OK else "it will not converge"
+                outcome, detail = planned.outcome, planned.detail
         final = None
         if outcome is Outcome.OK:
             final = operations.finish(op, now_s)

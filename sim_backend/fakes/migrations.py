@@ -22,6 +22,7 @@ class Planned:
     duration_s: float
     outcome: Outcome
     figures: MigrationFigures
+    detail: str = ""
 
 
 @dataclass(slots=True)
@@ -59,4 +60,7 @@ class Migrations:
             dirty_mib_per_s=course.dirty_mib_per_s,
             throttle_frac=course.throttle_frac,
         )
-        return Planned(figures.duration_s, Outcome.OK if ends else Outcome.NOT_CONVERGING, figures)
+        if ends:
+            return Planned(figures.duration_s, Outcome.OK, figures)
+        why = f"after {course.rounds} rounds the guest changes {course.dirty_mib_per_s:.0f} MiB/s"
+        return Planned(figures.duration_s, Outcome.NOT_CONVERGING, figures, why)

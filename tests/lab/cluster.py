@@ -58,6 +58,7 @@ SETTINGS: Mapping[str, Section] = {
     "memory": {"vm_overhead_mib": 0},
 }
 AGENT: Mapping[str, Section] = {"periods": {"report_s": 1.0}, "timeouts": {"operation_timeout_s": 120.0}}
+MIGRATION: Mapping[str, Any] = {"peer": "qemu+tcp://{host}/system", "data": "tcp://{host}", "tls": False}
 
 T = TypeVar("T")
 _numbers = count(1)
@@ -164,7 +165,7 @@ class ClusterLab(Lab):
                 "memory_mib": spec.memory_mib,
                 "stop_limit_s": 5.0,
                 "templates": self._templates,
-                "migration": {"peer": "qemu+tcp://{host}/system", "data": "tcp://{host}", "tls": False},
+                "migration": MIGRATION,
                 "hosts": {name: one.address for name, one in self.hosts.items()},
             },
         }
@@ -291,8 +292,8 @@ def cluster(
     """A cluster of so many hosts, at work unless `begin` is false; with `web` it has the files of web guests, with
     `balancer` an HAProxy on the lab's address that the controllers tell of instances. `cpus`: the machine's CPUs that
     guests run on, before others ("": all of them, as others). `store` makes the URL of the controllers' store from the
-    cluster's folder and the machine's address in the lab. With `seats` each controller has a further host of its own,
-    which is no node. Skips the test, or fails it when CI=true, where there can be none."""
+    cluster's folder and the machine's address in the lab. With `replicas` each controller has a further host of its
+    own, which is no node. Skips the test, or fails it when CI=true, where there can be none."""
     need_lab()
     need_programs(("as", "ld"), ("binutils",))
     with ExitStack() as stack:

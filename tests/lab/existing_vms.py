@@ -32,8 +32,12 @@ def made_with_virsh(
 
 
 def reported(town: Cluster, *names: str) -> None:
-    """Wait until their nodes have reported them."""
-    town.wait_for(lambda: {*names} <= {row["vm"] for row in vms(town)}, LIMIT_S, f"{names} to be reported")
+    """Wait until their nodes have reported them, and that they can be adopted: not while they are being started."""
+
+    def adoptable() -> set[str]:
+        return {row["vm"] for row in vms(town) if not row["not_adoptable"]}
+
+    town.wait_for(lambda: {*names} <= adoptable(), LIMIT_S, f"{names} to be adoptable")
 
 
 def vms(town: Cluster) -> list[dict[str, Any]]:

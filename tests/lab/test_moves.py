@@ -9,11 +9,11 @@ from dataclasses import dataclass
 
 import pytest
 
-from tests.integration.harness import CLOCK
+from tests.integration.harness import CLOCK, Section
 from tests.integration.scene import LIMIT_S
 from tests.lab import guests
-from tests.lab.cluster import Cluster, cluster
-from tests.lab.existing_vms import made_with_virsh, shown, vms
+from tests.lab.cluster import MIGRATION, Cluster, cluster
+from tests.lab.existing_vms import made_with_virsh, reported, shown
 from tests.lab.hosts import HostSpec
 from tests.lab.test_faults import happened, works_on
 
@@ -24,7 +24,8 @@ SPEC = HostSpec(cores=4, core_mhz=1_000.0, core_frac=0.2, memory_mib=3_000)
 MEMORY_MIB = 512
 LEARNED, COUNTED, GOOD = 1, 5, 18  # rounds that teach, rounds that count, and how many forecasts must be good
 OFF_FRAC = 0.2
-OPERATION_S = 60.0  # limit of a migration
+OPERATION_S = 60.0
+ABORT_S = 50.0  # the driver gives a migration up before the agent does, and says why
 MEASURED_S = 180.0
 ROUNDS = 4
 TOOK = re.compile(r"(?P<method>[a-z-]+), took (?P<took>[0-9.]+) s \(forecast (?P<forecast>[0-9.]+) s\)")
@@ -46,19 +47,14 @@ FAST = Guest("fast", 160, 60.0)
 @pytest.fixture
 def town() -> Iterator[Cluster]:
     """Two hosts whose cables carry `LINK_MIB_PER_S`."""
-    limits = {"timeouts": {"operation_timeout_s": OPERATION_S}}
-    with cluster(
-        2, SPEC, controller={"migration": {"link_mib_per_s": LINK_MIB_PER_S}, **limits}, agent=limits
-    ) as whole:
+    limits: dict[str, Section] = {"timeouts": {"operation_timeout_s": OPERATION_S}}
+    controller: dict[str, Section] = {"migration": {"link_mib_per_s": LINK_MIB_PER_S}, **limits}
+    agent: dict[str, Section] = {"libvirt": {"migration": {**MIGRATION, "limit_s": ABORT_S}}, **limits}
+    with cluster(2, SPEC, controller=controller, agent=agent) as whole:
         for host in whole.lab.hosts.values():
             rate = ("rate", f"{LINK_MIB_PER_S * 1_048_576 * 8}bit", "burst", "64kb", "latency", "50ms")
             host.run(["tc", "qdisc", "replace", "dev", "eth0", "root", "tbf", *rate])
         yield whole
-
-
-def adoptable(town: Cluster) -> list[tuple[str, str | None]]:
-    """VMs, each with why it cannot be adopted now."""
-    return [(row["vm"], row["not_adoptable"] or None) for row in vms(town)]
 
 
 def make(town: Cluster, guest: Guest, node: str) -> None:
@@ -71,7 +67,7 @@ def make(town: Cluster, guest: Guest, node: str) -> None:
         name=f"{guest.vm}.boot",
     )
     made_with_virsh(town, guest.vm, node, memory_mib=MEMORY_MIB, image=image)
-    town.wait_for(lambda: (guest.vm, None) in adoptable(town), LIMIT_S, f"{guest.vm} to be adoptable")
+    reported(town, guest.vm)
     town.do("vms", "adopt", guest.vm)
     town.wait_for(lambda: town.job(guest.vm)["released"], LIMIT_S, f"{guest.vm} to be adopted")
 
@@ -146,12 +142,12 @@ def test_a_guest_that_changes_more_than_the_link_carries(town: Cluster) -> None:
     took_s = CLOCK.monotonic_s() - began_s
     print(f"without post-copy, after {took_s:.0f} s: {said}")
     assert took_s <= OPERATION_S + LIMIT_S
-    assert "auto-converge" in said or "not-converging" in said
+    assert "auto-converge" in said or re.search(r"will-not-converge [1-9]\d* MiB left after [1-9]\d* rounds", said)
     works_on(town, FAST.vm)
 
     town.do("vms", "set", FAST.vm, "--post-copy")
     measured(town, FAST)
     said = move(town, FAST.vm)
     print(f"with post-copy: {said}")
-    assert "took" in said
+    assert TOOK.search(said) is not None
     works_on(town, FAST.vm)

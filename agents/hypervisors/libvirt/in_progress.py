@@ -70,8 +70,10 @@ def status_while(seen: ObservedDomain, under: UnderWay | None) -> VmStatus:
     """Return the reported status: not executing while the VM is being started or resumed, unchanged while it is being
     stopped or suspended."""
     if under is None or under.action is None:
-        busy = "migrate" if seen.state is VmState.INCOMING or seen.halted else ""
-        return seen.status(busy)
+        if seen.starts:
+            return seen.status(ActionKind.START.value)
+        moves = seen.state is VmState.INCOMING or seen.halted
+        return seen.status(ActionKind.MIGRATE.value if moves else "")
     kind = under.action.kind
     if kind in TO_LIFE and under.checked:
         return seen.status(kind.value, VmState.INCOMING)

@@ -97,7 +97,7 @@ class MigrationWatch:
         sample: JobSample | None = None
         with suppress(TrimtabError), self._site.link.use(f"look at the migration of {self._vm}") as conn:
             sample = sample_of(conn.lookupByName(self._vm).jobStats(0))
-        if sample is not None:
+        if sample is not None and self._aborted is None:  # while it is aborted, QEMU reports zeros
             self._last = sample
             self._throttle_frac = max(self._throttle_frac, sample.throttle_frac)
         if self.switched:
@@ -119,9 +119,9 @@ class MigrationWatch:
     def _describe(self) -> str:
         last = self._last
         if last is None:
-            return "it will not converge"
+            return "libvirt has given no statistics of it"
         rate = f", the guest changes {last.dirty_mib_per_s:.0f} MiB/s" if last.dirty_mib_per_s >= 0.0 else ""
-        return f"it will not converge: {last.remaining_mib:.0f} MiB left after {last.rounds} rounds{rate}"
+        return f"{last.remaining_mib:.0f} MiB left after {last.rounds} rounds{rate}"
 
 
 def completed_at(conn: Connection, errors: type[Exception], vm: str) -> JobSample | None:

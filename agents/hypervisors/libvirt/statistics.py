@@ -72,7 +72,8 @@ class ObservedDomain:
     """A domain as it is. `state` None: nothing that counts as a VM here: one that has left by a migration, or what an
     interrupted start has left (`left`, `stale`). weight_mhz: what its weight is worth, where it has no metadata.
     `jobs`: needs that come of libvirt's jobs on it. `size`: what a migration has to move. `halted`: a post-copy
-    migration from here was interrupted: its memory is on two nodes, and only resuming that migration brings it back."""
+    migration from here was interrupted: its memory is on two nodes, and only resuming that migration brings it back.
+    `starts`: libvirt is starting it."""
 
     facts: Facts
     state: VmState | None
@@ -84,6 +85,7 @@ class ObservedDomain:
     jobs: tuple[str, ...] = ()
     size: MigrationSize = NO_SIZE
     halted: bool = False
+    starts: bool = False
 
     @property
     def meta(self) -> Meta | None:
@@ -244,9 +246,9 @@ class Reader:
                 return ObservedDomain(facts, state, counters, size=size, halted=halted)
             raw, reason = (int(number) for number in domain.state())
         weight_mhz = self.cpu.worth_mhz(facts.shares, facts.vcpus)
-        return ObservedDomain(
-            facts, *_state_of(raw, reason, facts.meta, counters), weight_mhz, self.jobs.get(uuid, ()), size
-        )
+        told = _state_of(raw, reason, facts.meta, counters)
+        starts = (raw, reason) == _STARTING
+        return ObservedDomain(facts, *told, weight_mhz, self.jobs.get(uuid, ()), size, starts=starts)
 
     def _moving(self, domain: Domain, raw: int) -> VmState | None:
         """Return the state of a domain that is reported as paused for a migration, or as one of two halves: libvirt
@@ -352,6 +354,7 @@ def _cpu_ns(row: Mapping[str, Any]) -> int:
     return sum(times) if times else int(row.get("cpu.time", 0))
 
 
+_STARTING: tuple[int, int] = (DomainState.PAUSED, PausedReason.STARTING_UP)
 _HALTED: tuple[int, int] = (DomainState.PAUSED, PausedReason.POSTCOPY_FAILED)
 _MOVING: frozenset[tuple[int, int]] = frozenset(
     {
@@ -389,8 +392,7 @@ def _state_of(
     """Return the fields of `ObservedDomain` after its facts."""
     live = _LIVE.get(DomainState(raw)) if raw in DomainState.__members__.values() else VmState.RUNNING
     if live is not None:
-        starting = raw == DomainState.PAUSED and reason == PausedReason.STARTING_UP
-        return VmState.INCOMING if starting else live, counters, False, False, ""
+        return VmState.INCOMING if (raw, reason) == _STARTING else live, counters, False, False, ""
     why = _WHY.get(ShutoffReason(reason), "") if reason in ShutoffReason.__members__.values() else ""
     if meta is None or not meta.managed:
         return VmState.ENDED, counters, False, False, why

@@ -149,7 +149,7 @@ class Migrations:
         return ""
 
     def _learn(self, instance: Instance, node: str, figures: MigrationFigures, to_node: str, forecast_s: float) -> str:
-        paused = f"paused for {figures.downtime_s:.2f} s"
+        paused = "not known how long paused" if figures.downtime_s < 0.0 else f"paused for {figures.downtime_s:.2f} s"
         words = f"{figures.method.value}, took {figures.duration_s:.1f} s"
         if figures.transferred_mib >= LEAST_MIB and figures.duration_s > 0.0:
             rate = figures.transferred_mib / figures.duration_s

@@ -8,6 +8,7 @@ from typing import Any, cast
 from agents.hypervisors.libvirt.binding import Connection
 from agents.hypervisors.libvirt.capacity import Cpu
 from agents.hypervisors.libvirt.codes import DomainState, Error, PausedReason, ShutoffReason
+from agents.hypervisors.libvirt.in_progress import status_while
 from agents.hypervisors.libvirt.statistics import Reader
 from shared.values.vms import VmState
 
@@ -43,6 +44,7 @@ class Node:
         self.asked = 0
         self.busy: set[str] = set()
         self.coming: set[str] = set()
+        self.starting: set[str] = set()
         self.cpu_ns = 5_000_000_000
         self.disk = "/pool/a"
 
@@ -51,8 +53,8 @@ class Node:
         row: dict[str, Any] = {"state.state": 1, "vcpu.0.time": self.cpu_ns, "block.count": 1, "block.0.rd.bytes": 7}
         row |= {"block.0.name": "vda", "block.0.path": self.disk}
         others: dict[str, Mapping[str, Any]] = {vm: {"state.state": 1} for vm in self.busy}
-        moved = {"state.state": DomainState.PAUSED, "state.reason": PausedReason.MIGRATION}
-        others |= dict.fromkeys(self.coming, moved)
+        for vms, reason in ((self.coming, PausedReason.MIGRATION), (self.starting, PausedReason.STARTING_UP)):
+            others |= {key: {"state.state": DomainState.PAUSED, "state.reason": reason} for key in vms}
         return [(one, others.get(one.vm, row)) for one in self.domains]
 
     @property
@@ -161,6 +163,19 @@ def test_one_that_has_come_and_does_not_run_yet_is_still_coming() -> None:
     found = read(reader, node)
     assert found["job#0"].state is VmState.INCOMING
     assert len(found) == COUNT
+
+
+def test_one_that_others_start_is_busy_with_that() -> None:
+    node, reader = Node(), Reader(Refusal, Cpu(1_000.0))
+    node.domains[1] = Arriving(1)
+    node.starting, node.coming = {"job#0"}, {"job#1"}
+    found = read(reader, node)
+    seen = [status_while(found[vm], None) for vm in ("job#0", "job#1", "job#2")]
+    assert [(one.state, one.busy) for one in seen] == [
+        (VmState.INCOMING, "start"),
+        (VmState.INCOMING, "migrate"),
+        (VmState.RUNNING, ""),
+    ]
 
 
 def test_one_that_left_while_it_was_read_is_as_it_is_now() -> None:

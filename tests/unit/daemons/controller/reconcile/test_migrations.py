@@ -62,6 +62,13 @@ def test_a_calm_guest_is_copied_and_the_event_says_how_long_that_took() -> None:
     assert event.detail.endswith("paused for 0.20 s")
 
 
+def test_a_pause_that_was_not_measured_is_not_given_a_number() -> None:
+    harness = harness_of(**CALM)
+    harness.result(moved(harness), migrated=MigrationFigures(MigrationMethod.POST_COPY, duration_s=12.0))
+    (event,) = harness.happenings("vm-migrated")
+    assert event.detail.endswith("not known how long paused")
+
+
 def test_forecasts_follow_what_was_measured() -> None:
     harness = harness_of(**CALM)
     found = []
