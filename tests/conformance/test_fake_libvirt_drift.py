@@ -13,6 +13,7 @@ from shared.values.actions import Action, ActionKind, GuestChange, Outcome
 from shared.values.vms import VmState
 from sim_backend.conformance.hypervisor_bench import VM, Bench
 from sim_backend.fake_libvirt.events import Delivery
+from sim_backend.fake_libvirt.faults import Fault
 from tests.conformance.fake_libvirt_rig import Fakes, Harness, fakes
 
 
@@ -206,3 +207,24 @@ def wait_for_libvirt(made: Fakes, bench: Bench) -> None:
     """The driver has connected anew."""
     bench.harness.until(lambda: len(made.cluster.hosts["h1"].connections) > 0)
     bench.harness.until(lambda: made.drivers["h1"]._site.link.wait(0.01))
+
+
+@pytest.mark.parametrize("method", ["setSchedulerParametersFlags", "setMetadata"])
+def test_one_that_somebody_destroys_while_its_cpu_is_set_was_stopped(made: Fakes, method: str) -> None:
+    bench = bench_of(made)
+    fault = Fault(method, "hang", host="h1")
+    made.cluster.fail(fault)
+    bench.begin(ActionKind.SET_CPU, expects=1, cpu_mhz=100.0)
+    bench.harness.until(lambda: fault.times == 0)
+    made.drift("h1").destroy(VM)
+    made.cluster.release()
+    found = list[Operated | GuestChanged]()
+
+    def both() -> bool:
+        made.drivers["h1"].vms(0.0)
+        found.extend(made.drivers["h1"].poll(0.0))
+        return {type(one) for one in found} == {Operated, GuestChanged}
+
+    bench.harness.until(both)
+    assert changes([one for one in found if isinstance(one, GuestChanged)]) == [GuestChange.STOPPED]
+    assert bench.status().state is VmState.CRASHED

@@ -12,7 +12,7 @@ from tests.integration.scene import LIMIT_S
 from tests.lab.cluster import Cluster, cluster
 from tests.lab.existing_vms import ENDLESS, autostarts, definition, made_with_virsh, reported, shown
 from tests.lab.hosts import HostSpec
-from tests.lab.test_faults import BY_HAND, defined, works_on
+from tests.lab.test_faults import BY_HAND, defined, happened, works_on
 
 pytestmark = [pytest.mark.full, pytest.mark.alone]
 
@@ -51,7 +51,8 @@ def test_twelve_vms_are_adopted_live_through_all_of_it_and_are_released(town: Cl
     town.wait_for(lambda: town.job(destroyed)["phase"] == "shut-off", LIMIT_S, "the end to be followed")
     target = town.lab.hosts["h1"]
     town.lab.hosts["h3"].virsh("migrate", *BY_HAND, moved, f"qemu+tcp://{target.address}/system")
-    town.wait_for(lambda: town.homes().get(moved) == "h1", LIMIT_S, "the move by hand to be seen")
+    town.wait_for(lambda: happened(town, "moved-externally", moved), LIMIT_S, "the move by hand to be seen")
+    assert town.homes()[moved] == "h1"
     town.do("vms", "reconcile", moved)
 
     live = [vm for vm in names if vm not in (ends, destroyed)]

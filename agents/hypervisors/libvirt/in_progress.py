@@ -17,6 +17,7 @@ from shared.values.vms import VmState, VmStatus
 
 FORGETTING = "forget"  # the operation on a VM that is listed no more
 TO_LIFE = frozenset({ActionKind.START, ActionKind.RESUME})
+LEAVES_LIVE = TO_LIFE | {ActionKind.SET_CPU, ActionKind.PAUSE, ActionKind.UNPAUSE}
 
 
 @dataclass(slots=True)
@@ -83,7 +84,8 @@ def status_while(seen: ObservedDomain, under: UnderWay | None) -> VmStatus:
 
 
 def as_left_by(action: Action, now: ObservedDomain | None) -> ObservedDomain | None:
-    """Return the result of an operation; an end that came right after it is a separate change."""
-    if now is not None and action.kind in TO_LIFE and now.state in ENDS and now.generation == action.generation:
+    """Return the result of an operation; an end that came during it or right after it is a separate change."""
+    generation = action.generation if action.kind in TO_LIFE else action.expects
+    if now is not None and action.kind in LEAVES_LIVE and now.state in ENDS and now.generation == generation:
         return replace(now, state=VmState.RUNNING)
     return now
