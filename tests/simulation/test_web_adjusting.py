@@ -148,7 +148,7 @@ def test_a_balancer_that_measures_is_all_that_decisions_need() -> None:
     made.run_until(2_400.0)
     web = entry(made)
     assert not made.balancers["shop"].push
-    assert web.estimates["browse"].work_mcycles == pytest.approx(WORK_MCYCLES, rel=0.1)
+    assert web.work.flows["browse"].work_mcycles == pytest.approx(WORK_MCYCLES, rel=0.1)
     told = made.fake_balancer.orders["shop"]
     assert told.limits.instance_max is not None
     assert 15 <= told.limits.instance_max <= 20  # 0.2 s of 4,000 MHz are 20 requests of 40 Mcycles

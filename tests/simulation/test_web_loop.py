@@ -97,7 +97,7 @@ def test_work_that_is_not_declared_is_learnt() -> None:
     made.submit_web(app(declared=None), TrueWeb((TrueFlow("browse", steps(rates), WORK_MCYCLES, 0.01),)))
     made.run_until(9_000.0)
 
-    estimate = entry(made).estimates["browse"]
+    estimate = entry(made).work.flows["browse"]
 
     assert estimate.work_mcycles == pytest.approx(WORK_MCYCLES, rel=0.1)
 

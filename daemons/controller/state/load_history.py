@@ -70,10 +70,16 @@ class LoadHistory:
         return sum(one.load_mhz(works) * one.seconds for one in self.recent) / seconds if self.recent else 0.0
 
     def plan(
-        self, app: str, works: Mapping[str, float], planning: WebPlanning, quantile: float | None = None
+        self,
+        app: str,
+        works: Mapping[str, float],
+        planning: WebPlanning,
+        quantile: float | None = None,
+        background_mhz: float = 0.0,
     ) -> LoadPlan:
         """Return the load of `app` that a decision plans for, see `models.load_forecast`. Waiting requests are worked
-        off in addition, and instances can use only part of their CPU. quantile: replaces that of the planning."""
+        off in addition, and instances can use only part of their CPU. quantile: replaces that of the planning.
+        background_mhz: what its instances use whatever they are asked for."""
         if not len(self.at_s):
             return LoadPlan(0.0, 0.0)
         forecast = self._forecast(works, planning)
@@ -82,8 +88,8 @@ class LoadHistory:
         else:
             planned = forecast.planned_mhz(planning.headroom_quantile if quantile is None else quantile)
         waiting = sum(count * works.get(flow, 0.0) for flow, count in self.queued.items())
-        planned += waiting / planning.work_off_s
-        return LoadPlan(planned / planning.usable_frac, forecast.expected_mhz / planning.usable_frac)
+        planned += waiting / planning.work_off_s + background_mhz
+        return LoadPlan(planned / planning.usable_frac, (forecast.expected_mhz + background_mhz) / planning.usable_frac)
 
     def _forecast(self, works: Mapping[str, float], planning: WebPlanning) -> LoadForecast:
         whole = len(self.at_s) - bool(self.seconds[-1] < RECENT_S)

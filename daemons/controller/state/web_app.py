@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from daemons.controller.state.kept import record_of
 from daemons.controller.state.load_history import LoadHistory
+from daemons.controller.state.response_log import ResponseLog
 from daemons.controller.state.web_health import WebHealth
 from daemons.controller.state.work_log import WorkLog
 from daemons.models.response_calibration import ResponseFactor
@@ -48,6 +49,15 @@ class WorkEstimate:
 
 
 @dataclass(frozen=True, slots=True)
+class WorkProfile:
+    """What an application's CPU is for: the work of a request of each flow that was estimated, and `background_mhz`,
+    what all instances together use whatever they are asked for (0: none, or not known apart from the requests')."""
+
+    flows: Mapping[str, WorkEstimate] = field(default_factory=dict)
+    background_mhz: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
 class Sample:
     """What was measured of every flow until `at_s` of our own clock."""
 
@@ -71,11 +81,12 @@ class WebEntry:
     """A managed web application. Its instances are jobs of their own (`Cluster.replicas`).
 
     `seq`: of the last report. `asked_s`: since when a scrape result is awaited (None: none is). `scrape_error`: why the
-    last one failed. `windows`: the input of the work profiler, made by `work_log`.
+    last one failed. `windows`: the input of the work profiler, made by `work_log`; `work`: its
+    output.
 
-    `load`: its recent demand. `factors`: by flow, its response times relative to its model. `given_mhz`: the CPU of its
-    instances at the last measurement. `headroom_quantile`: the quantile of the load to plan for (None: that of the
-    settings). `grown`: the number of instances to run until the next cycle, since all running ones are fully used.
+    `load`: its recent demand. `factors`: by flow, its response times relative to its model, from the windows of
+    `responses`. `headroom_quantile`: the quantile of the load to plan for (None: that of the settings). `grown`: the
+    number of instances to run until the next cycle, since all running ones are fully used.
 
     `wanted_instances`: see WebRecord. `modelled`: the last cycle's policy predicted its response time and chose the
     number `chosen`. `looked_s`, `looked`: when the CPU usage of its instances was last checked, and their counters
@@ -95,10 +106,10 @@ class WebEntry:
     scrape_error: str = ""
     samples: deque[Sample] = field(default_factory=lambda: deque(maxlen=SAMPLES_MAX))
     windows: deque[WorkWindow] = field(default_factory=lambda: deque(maxlen=WINDOWS_MAX))
-    estimates: dict[str, WorkEstimate] = field(default_factory=dict)
+    work: WorkProfile = field(default_factory=WorkProfile)
     load: LoadHistory = field(default_factory=LoadHistory)
     factors: dict[str, ResponseFactor] = field(default_factory=dict)
-    given_mhz: float = 0.0
+    responses: ResponseLog = field(default_factory=ResponseLog)
     grown: int = 0
     headroom_quantile: float | None = None
     work_log: WorkLog = field(default_factory=WorkLog)
@@ -161,9 +172,9 @@ class WebEntry:
         """Forget what was measured: its flows are others now."""
         self.samples.clear()
         self.windows.clear()
-        self.estimates.clear()
         self.factors.clear()
-        self.work_log, self.load = WorkLog(), LoadHistory()
+        self.work, self.work_log = WorkProfile(), WorkLog()
+        self.load, self.responses = LoadHistory(), ResponseLog()
 
     def measured(self, flow: Flow) -> Measured | None:
         """Return the last measurement of the flow; None when there is none.

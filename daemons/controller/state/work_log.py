@@ -13,7 +13,8 @@ from dataclasses import dataclass, field
 
 from daemons.values.records.cluster import FlowWork, WorkWindow
 
-WINDOW_S = 60.0  # shorter ones say little
+WINDOW_S = 60.0  # shorter ones say little, but for those
+READINGS, REQUESTS = 20, 1_000  # that have so many readings of each counter, and so many answers
 POINTS_MAX = 32  # readings of a counter, samples that wait for them
 AT_ONCE_S = 1.0  # so near to each other two things are of the same time
 
@@ -75,6 +76,7 @@ class WorkLog:
         self._waiting: deque[_Answered] = deque(maxlen=POINTS_MAX)
         self._seconds = self._mcycles = 0.0
         self._served: dict[str, int] = {}
+        self._since_s = 0.0  # of the first sample in the window that is open
         self._until_s: float | None = None  # of the last sample in a window
 
     def worked(self, vm: str, attempt: int, at_s: float, done_mcycles: float) -> None:
@@ -104,16 +106,25 @@ class WorkLog:
         return found
 
     def _add(self, one: _Answered) -> WorkWindow | None:
+        if not self._seconds:
+            self._since_s = one.since_s
         follows, self._until_s = one.since_s == self._until_s, one.until_s
         counters = self._counters.values()
         self._mcycles += sum(counter.count(one.since_s, one.until_s, follows) for counter in counters)
         self._seconds += one.until_s - one.since_s
         for flow, count in one.served.items():
             self._served[flow] = self._served.get(flow, 0) + count
-        if self._seconds < WINDOW_S * (1.0 - 1e-6):
+        if self._seconds < WINDOW_S * (1.0 - 1e-6) and not self._says_enough():
             return None
         flows = tuple(FlowWork(flow, count) for flow, count in self._served.items())
         window = WorkWindow(self._seconds, self._mcycles, one.instances, flows)
         self._seconds = self._mcycles = 0.0
         self._served = {}
         return window
+
+    def _says_enough(self) -> bool:
+        """Return whether the open window tells the work of a request although it is short."""
+        if sum(self._served.values()) < REQUESTS:
+            return False
+        counters = self._counters.values()
+        return all(sum(at_s > self._since_s for at_s in counter.at_s) >= READINGS for counter in counters)

@@ -18,7 +18,7 @@ from daemons.controller.state.rule_conflicts import conflict
 from daemons.controller.state.unit_of_work import UnitOfWork
 from daemons.controller.state.web_app import RECENT_S, WHOLE, Sample, WebEntry, misses_goal
 from daemons.controller.web.calibration import calibrate
-from daemons.controller.web.profiles import estimates_of
+from daemons.controller.web.profiles import work_profile
 from daemons.models.response_calibration import ResponseFactor
 from daemons.values.records.cluster import WebRecord
 from daemons.values.replies import unknown
@@ -264,7 +264,7 @@ class WebApps:
         web.health.least = record.least
         web.factors = {one.flow: ResponseFactor(one.log_sum, one.gap_sum, one.weight_s) for one in record.factors}
         web.fit()
-        web.estimates = estimates_of(web.app, web.windows)
+        web.work = work_profile(web.app, web.windows)
         self.cluster.web[record.app.name] = web
 
     def loaded(self) -> None:
@@ -346,7 +346,7 @@ class WebApps:
         if windows:
             web.used_mhz = windows[-1].used_mcycles / windows[-1].seconds
             web.windows.extend(windows)
-            web.estimates = estimates_of(web.app, web.windows)
+            web.work = work_profile(web.app, web.windows)
             self.unit_of_work.dirty_web[web.app.name] = web
 
     def _count_work(self, web: WebEntry) -> list[str]:

@@ -18,6 +18,7 @@ from daemons.controller.state.jobs import JobEntry
 from daemons.controller.state.nodes import NodeEntry
 from daemons.controller.state.usage import unmanaged_mhz
 from daemons.controller.state.web_app import WebEntry
+from daemons.controller.web.calibration import note_cpu
 from daemons.controller.web.snapshot import flow_columns, is_work_known, web_columns
 from daemons.decision.pipeline import shares_by_utility
 from daemons.models.level import JobDemand
@@ -108,6 +109,8 @@ class Redistribution:
         changes = self.changes(now_s)
         if changes:
             self._deciding.adjusted(changes, now_s)
+            for web in self._cluster.web.values():
+                note_cpu(self._cluster, web, now_s)
 
     def changes(self, now_s: float) -> list[Change]:
         """Return the changes of CPU that would help; none where they would not, or figures are missing."""

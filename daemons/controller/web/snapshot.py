@@ -39,7 +39,7 @@ def flow_now(web: WebEntry, flow: Flow) -> FlowNow:
     """
     measured = web.measured(flow)
     rate_per_s = measured.offered_per_s if measured is not None else 0.0
-    known = web.estimates.get(flow.name)
+    known = web.work.flows.get(flow.name)
     if flow.work_mcycles is not None and known is None:
         return FlowNow(rate_per_s, flow.work_mcycles, "declared")
     if known is not None:
@@ -50,7 +50,7 @@ def flow_now(web: WebEntry, flow: Flow) -> FlowNow:
 
 def is_work_known(web: WebEntry, flow: Flow) -> bool:
     """Return whether the work of a flow's requests is declared or was estimated."""
-    return flow.work_mcycles is not None or flow.name in web.estimates
+    return flow.work_mcycles is not None or flow.name in web.work.flows
 
 
 def _cautious_mcycles(app: WebApp, flow: Flow, rate_per_s: float) -> float:
@@ -80,8 +80,8 @@ def web_columns(apps: list[WebEntry], at_cycle: bool = True) -> WebColumns:
 def _load(web: WebEntry, works: Mapping[str, float], planning: WebPlanning | None) -> LoadPlan:
     """Return the load to plan for, or the current load where nothing is planned."""
     if planning is None:
-        return LoadPlan(web.load.now_mhz(works), 0.0)
-    return web.load.plan(web.app.name, works, planning, web.headroom_quantile)
+        return LoadPlan(web.load.now_mhz(works) + web.work.background_mhz, 0.0)
+    return web.load.plan(web.app.name, works, planning, web.headroom_quantile, web.work.background_mhz)
 
 
 def flow_columns(apps: list[WebEntry], planning: WebPlanning | None = None) -> FlowColumns:

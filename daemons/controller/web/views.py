@@ -39,6 +39,7 @@ def app_row(cluster: Cluster, web: WebEntry, now_s: float) -> Row:
         "nodes": [allotment.node for allotment in allotments],
         "cpu_mhz": math.fsum(allotment.cpu_mhz for allotment in allotments),
         "used_mhz": web.used_mhz,
+        "background_mhz": web.work.background_mhz,
         "utility": utility_of(web),
         "profile": "; ".join(dict.fromkeys(flow_now(web, flow).profile for flow in app.flows)),
         "measured_age_s": age_since(web.measured_at_s, now_s),

@@ -62,6 +62,15 @@ def test_instances_can_use_a_part_of_their_cpu_only() -> None:
     assert history.plan("shop", WORKS, half).planned_mhz == pytest.approx(2.0 * 2_000.0)
 
 
+def test_what_instances_use_beside_their_requests_is_part_of_the_load() -> None:
+    history = LoadHistory()
+    said(history, 20.0, 4_000)
+    half = WebPlanning(headroom_quantile=0.5, horizon_s=60.0, work_off_s=10.0, usable_frac=0.5)
+    without, plan = (history.plan("shop", WORKS, half, background_mhz=mhz) for mhz in (0.0, 100.0))
+    assert plan.planned_mhz == pytest.approx(without.planned_mhz + 200.0)
+    assert plan.expected_mhz == pytest.approx(without.expected_mhz + 200.0)
+
+
 def test_a_load_that_jumps_about_is_planned_for_with_more_room_than_a_steady_one() -> None:
     steady, jumpy = LoadHistory(), LoadHistory()
     for number in range(90):

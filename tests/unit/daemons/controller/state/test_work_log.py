@@ -44,6 +44,27 @@ def test_work_between_samples_that_do_not_follow_each_other_is_in_no_window() ->
     assert [window.used_mcycles for window in log.windows(["a"])] == [300.0, 300.0]
 
 
+@pytest.mark.parametrize(
+    ("read_s", "served", "seconds"), [(1.0, 100, 20.0), (1.0, 10, 60.0), (5.0, 100, 60.0), (1.0, 40, 25.0)]
+)
+def test_a_window_is_shorter_where_counters_are_read_often_and_much_is_answered(
+    read_s: float, served: int, seconds: float
+) -> None:
+    """Given two instances read every `read_s`, and so many answers each second, then the window ends after 20 readings
+    and 1,000 answers, or after 60 s; its work is that of its time."""
+    log, windows = WorkLog(), []
+    for second in range(71):
+        if second % read_s == 0.0:
+            log.worked("a", 1, float(second), 5.0 * second)
+            log.worked("b", 1, float(second), 3.0 * second)
+        if second:
+            log.answered(second - 1.0, float(second), {"browse": served // 2, "buy": served - served // 2}, 2)
+            windows += log.windows(["a", "b"])
+    assert windows[0].seconds == pytest.approx(seconds)
+    assert windows[0].used_mcycles == pytest.approx(8.0 * seconds)
+    assert sum(flow.served for flow in windows[0].served) == served * round(seconds)
+
+
 def test_a_window_waits_until_every_instance_has_been_heard_of_since() -> None:
     log = WorkLog()
     for vm in ("a", "b"):

@@ -284,7 +284,7 @@ def test_work_that_is_not_declared_is_learnt() -> None:
     assert columns.load_mhz[0] >= columns.rate_per_s[0] * flow["work_mcycles"]  # with head-room
     # what was learnt outlives the controller
     after = ControllerHarness(store=harness.store).lead()
-    assert entry(after).estimates["browse"].work_mcycles == pytest.approx(12.0, rel=0.02)
+    assert entry(after).work.flows["browse"].work_mcycles == pytest.approx(12.0, rel=0.02)
     assert entry(harness).factors["browse"].value != 1.0
     assert entry(after).factors["browse"].value == pytest.approx(entry(harness).factors["browse"].value, rel=0.05)
 
@@ -292,9 +292,9 @@ def test_work_that_is_not_declared_is_learnt() -> None:
 def test_other_flows_are_learnt_anew() -> None:
     harness = harness_with(shop(Flow("browse", mean_s=0.2)))
     worked(harness, 8, 12.0, lambda minute: 10 + 5 * (minute % 4))
-    assert entry(harness).estimates
+    assert entry(harness).work.flows
     harness.ask(SubmitWeb("r2", shop(Flow("buy", mean_s=0.2))))
-    assert not entry(harness).estimates
+    assert not entry(harness).work.flows
     assert entry(harness).measured_at_s is None
 
 

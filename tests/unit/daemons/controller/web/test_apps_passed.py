@@ -149,4 +149,4 @@ def test_requests_that_are_turned_away_cost_nothing(rejected: int) -> None:
             harness.report(node)
             burst = rejected if minute % 5 == 4 else 0
             harness.passed(offered=served + burst, served=served, rejected=burst, queued=burst // 100, mean_s=0.1)
-    assert entry(harness).estimates["browse"].work_mcycles == pytest.approx(20.0, rel=0.02)
+    assert entry(harness).work.flows["browse"].work_mcycles == pytest.approx(20.0, rel=0.02)
