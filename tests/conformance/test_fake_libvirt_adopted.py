@@ -173,6 +173,30 @@ def test_a_digest_follows_what_the_owner_edits(hosts: Hosts) -> None:
     assert (again.outcome, "other.fd" in again.definition) == (Outcome.OK, True)
 
 
+def test_one_that_somebody_destroys_while_it_is_adopted_was_stopped(hosts: Hosts) -> None:
+    hosts.own_vm(autostart=True)
+    fault = Fault("setAutostart", "hang", host="h1")
+    hosts.made.cluster.fail(fault)
+    spec = VmSpec(PET, 1, 1, memory_mib=96, vcpus=1, cpu_mhz=700.0, failover=True)
+    call = hosts.begin(ActionKind.ADOPT, "h1", generation=1, spec=spec)
+    hosts.until(lambda: fault.times == 0)
+    hosts.made.drift("h1").connection().lookupByName(PET).destroy()
+    hosts.made.cluster.release()
+    hosts.until(lambda: call in hosts.answers and bool(hosts.told))
+    hosts.settle()
+    assert hosts.answers[call].outcome is Outcome.OK
+    assert [(one.change, one.status.adopted) for one in hosts.told] == [(GuestChange.STOPPED, True)]
+
+
+def test_one_that_is_off_is_adopted_without_being_told_of_as_stopped(hosts: Hosts) -> None:
+    hosts.own_vm()
+    hosts.made.drift("h1").connection().lookupByName(PET).destroy()
+    hosts.settle()
+    hosts.adopt()
+    hosts.settle()
+    assert hosts.told == []
+
+
 def test_a_guest_that_shuts_down_stays_defined_and_is_ours_when_its_owner_starts_it(hosts: Hosts) -> None:
     before = hosts.own_vm()
     hosts.adopt()

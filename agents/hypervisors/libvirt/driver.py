@@ -355,7 +355,8 @@ class LibvirtHypervisor:
         definition = self._definition(action, now) if outcome is Outcome.OK else ""
         with self._lock:
             if outcome is Outcome.OK:
-                self._changes.settle(action.vm, in_progress.as_left_by(action, now))
+                left = in_progress.as_left_by(action, self._changes.known(action.vm), now)
+                self._changes.settle(action.vm, left)
             self._under.pop(action.vm, None)
             self._settled.add(action.vm)
             self._tell(Operated(action.id, outcome, status_of(now), final, detail, definition, migrated))

@@ -13,10 +13,11 @@ from agents.hypervisors.libvirt.migration_needs import Surroundings
 from agents.hypervisors.libvirt.site import Task
 from agents.hypervisors.libvirt.statistics import ObservedDomain
 from shared.values.actions import Action, ActionKind
-from shared.values.vms import VmState, VmStatus
+from shared.values.vms import LIVE_STATES, VmState, VmStatus
 
 FORGETTING = "forget"  # the operation on a VM that is listed no more
 TO_LIFE = frozenset({ActionKind.START, ActionKind.RESUME})
+MAKES_GENERATION = TO_LIFE | {ActionKind.ADOPT}
 LEAVES_LIVE = TO_LIFE | {ActionKind.SET_CPU, ActionKind.PAUSE, ActionKind.UNPAUSE}
 
 
@@ -83,9 +84,13 @@ def status_while(seen: ObservedDomain, under: UnderWay | None) -> VmStatus:
     return seen.status(kind.value)
 
 
-def as_left_by(action: Action, now: ObservedDomain | None) -> ObservedDomain | None:
-    """Return the result of an operation; an end that came during it or right after it is a separate change."""
-    generation = action.generation if action.kind in TO_LIFE else action.expects
-    if now is not None and action.kind in LEAVES_LIVE and now.state in ENDS and now.generation == generation:
+def as_left_by(action: Action, before: ObservedDomain | None, now: ObservedDomain | None) -> ObservedDomain | None:
+    """Return the result of an operation; an end that came during it or right after it is a separate change. before: the
+    domain as it was last seen without the operation."""
+    leaves_live = action.kind in LEAVES_LIVE
+    if action.kind is ActionKind.ADOPT:  # also what is off is adopted
+        leaves_live = before is not None and before.state in LIVE_STATES
+    generation = action.generation if action.kind in MAKES_GENERATION else action.expects
+    if now is not None and leaves_live and now.state in ENDS and now.generation == generation:
         return replace(now, state=VmState.RUNNING)
     return now
