@@ -8,7 +8,6 @@ that is what is wanted from then on. Only an operator can release it.
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 
 from daemons.controller.state import transitions
 from daemons.controller.state.cluster import Cluster
@@ -16,17 +15,13 @@ from daemons.controller.state.jobs import Instance, JobEntry
 from daemons.controller.state.nodes import NodeEntry
 from daemons.controller.state.queries import is_busy, is_stale, is_unknown, last_node
 from daemons.controller.state.unit_of_work import UnitOfWork
-from daemons.controller.state.vm_terms import restarts, runs, terms_of
+from daemons.controller.state.vm_terms import note_exit, restarts, runs
 from daemons.values.records.cluster import FailoverFacts
 from daemons.values.settings import ControllerSettings
-from shared.values.actions import GuestChange
 from shared.values.failover import start_needs
 from shared.values.jobs import Allotment
 from shared.values.nodes import NodeCondition
-from shared.values.vm_terms import OnShutdown
 from shared.values.vms import LIVE_STATES, OFF_STATES, VmState, VmStatus
-
-OWNERS = frozenset({GuestChange.ENDED, GuestChange.STOPPED})  # the guest's or its owner's own will
 
 
 class AdoptedVms:
@@ -53,19 +48,26 @@ class AdoptedVms:
         if not transitions.shut_off(self.cluster, entry, now_s):
             self.unit_of_work.emit(now_s, "adoption-failed", entry.job.name, f"{entry.adopted} was not taken over")
             return
-        terms = terms_of(entry)
         # A guest that crashes again and again is started less and less often; that hosts fail is no fault of its own,
         # unless they do as soon as it runs there.
-        with_host = had_run and instance.exit is None
+        unexplained = had_run and instance.exit is None and self._is_off_beside_its_host(instance)
+        with_host = had_run and instance.exit is None and not unexplained
         soon = ran_s < (self.settings.retry_s if with_host else self.settings.retry_max_s)
         entry.crashes = entry.crashes + 1 if soon else 1
-        entry.not_before_s = now_s + self._back_off_s(entry.crashes - 1)  # the first time it is started again at once
+        # The first time it is started again at once, unless what stopped it is yet to be told.
+        entry.not_before_s = now_s + max(self._back_off_s(entry.crashes - 1), self.settings.retry_s * unexplained)
         if had_run:
             entry.lost_with_host = with_host
-            by_guest = instance.exit is GuestChange.ENDED and terms.on_shutdown is OnShutdown.RESTART
-            if instance.exit in OWNERS and not by_guest:
-                entry.terms = replace(terms, running=False)
+            note_exit(entry)
         self.unit_of_work.emit(now_s, "adopted-vm-off", entry.job.name, f"{entry.adopted}: {self._why(entry)}")
+
+    def _is_off_beside_its_host(self, instance: Instance) -> bool:
+        """Return whether a node on which a VM stopped reports it, and has not restarted: its event says how it came to
+        that, and may be later than the report or a result."""
+        if instance.host_restarted:
+            return False
+        nodes = [self.cluster.nodes[name] for name in instance.copies]
+        return any(node.condition is NodeCondition.UP and node.vms[instance.vm].state in OFF_STATES for node in nodes)
 
     def _back_off_s(self, failures: int) -> float:
         wait_s = self.settings.retry_s * 2.0 ** min(failures - 1, 30) if failures else 0.0

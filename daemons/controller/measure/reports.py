@@ -20,6 +20,7 @@ from daemons.controller.state.jobs import FAILURE_MAX, Failure, Instance, JobEnt
 from daemons.controller.state.nodes import NodeEntry
 from daemons.controller.state.queries import last_node
 from daemons.controller.state.unit_of_work import UnitOfWork
+from daemons.controller.state.vm_terms import note_exit
 from daemons.values.rate_limit import PerMinute
 from daemons.values.settings import ControllerSettings
 from shared.protocol.messages import GuestEvent, NoReading, Report, Result
@@ -432,9 +433,11 @@ class Measure:
             return
         if event.change is GuestChange.VANISHED:
             instance.failed = Failure("guest", node.name, now_s, "crashed", event.detail[:FAILURE_MAX])
-        if news and status.adopted:
+        if status.adopted and (news or _explains(instance, status)):
             with_host = event.change is GuestChange.VANISHED and instance.host_restarted
             instance.exit = None if with_host else event.change
+            if instance.job.phase is JobPhase.SHUT_OFF:
+                note_exit(instance.job)
         if event.change is GuestChange.ENDED and not status.adopted:
             self._ended(instance, status.attempt)
         elif status.state is VmState.CRASHED and event.change is not GuestChange.STOPPED:
@@ -549,6 +552,13 @@ def _is_due(before: Report | None, last: Report) -> bool:
 def _comes_to(instance: Instance, node: NodeEntry) -> bool:
     """Return whether an order of this controller moves the VM to the node."""
     return instance.in_flight is not None and instance.in_flight.to_node == node.name
+
+
+def _explains(instance: Instance, status: VmStatus) -> bool:
+    """Return whether an event that a report or a result has overtaken says how an adopted VM stopped of which that is
+    not known."""
+    is_off = instance.job.phase is JobPhase.SHUT_OFF and instance.exit is None
+    return is_off and status.generation == instance.generation
 
 
 def _speaks(node: NodeEntry, boot_id: str) -> bool:

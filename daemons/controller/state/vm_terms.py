@@ -8,10 +8,12 @@ from dataclasses import replace
 from daemons.controller.state.jobs import JobEntry
 from daemons.controller.state.nodes import NodeEntry
 from daemons.values.settings import Automation
+from shared.values.actions import GuestChange
 from shared.values.nodes import Ability
 from shared.values.vm_terms import DAY_S, OnShutdown, VmAutomation, VmTerms
 
 DEFAULT = VmTerms()
+OWNERS = frozenset({GuestChange.ENDED, GuestChange.STOPPED})  # the guest's or its owner's own will
 
 
 def terms_of(entry: JobEntry) -> VmTerms:
@@ -25,6 +27,16 @@ def runs(entry: JobEntry) -> None:
     entry.terms = replace(terms_of(entry), running=True)
     for instance in entry.instances:
         instance.exit, instance.host_restarted = None, False
+
+
+def note_exit(entry: JobEntry) -> None:
+    """Take in how an adopted VM stopped: one that its guest shut down, unless its terms have it restarted then, or that
+    somebody stopped is wanted to be off."""
+    (instance,) = entry.instances
+    terms = terms_of(entry)
+    by_guest = instance.exit is GuestChange.ENDED and terms.on_shutdown is OnShutdown.RESTART
+    if instance.exit in OWNERS and not by_guest:
+        entry.terms = replace(terms, running=False)
 
 
 def restarts(entry: JobEntry) -> bool:

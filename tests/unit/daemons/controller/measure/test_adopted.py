@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from daemons.controller.state.availability import is_empty
 from daemons.controller.state.jobs import JobEntry
 from daemons.values.settings import Limits
@@ -132,6 +134,37 @@ def test_a_shutdown_that_only_the_last_leader_saw_is_followed() -> None:
     owned.new_leader()
     owned.wait(30.0)
     assert (owned.obey(), owned.entry.phase, owned.entry.lost_with_host) == ([], JobPhase.SHUT_OFF, False)
+
+
+@pytest.mark.parametrize("overtaken", [False, True])
+@pytest.mark.parametrize("terms", [OnShutdown.LEAVE_OFF, OnShutdown.RESTART])
+def test_an_owners_stop_is_followed_although_a_report_tells_of_it_first(terms: OnShutdown, overtaken: bool) -> None:
+    """Given a report that it is off, 5 s before the event that says who stopped it, then it stays off. The event may
+    be older than the report, whose agent was slow to send it."""
+    owned = Owned(on_shutdown=terms)
+    owned.harness.change("n1", "db", state=VmState.CRASHED)
+    owned.harness.report("n1")
+    assert (owned.obey(), owned.entry.phase) == ([], JobPhase.SHUT_OFF)
+    owned.harness.wait(5.0)
+    if overtaken:
+        owned.harness.seqs["n1"] -= 1
+    owned.harness.guest("n1", "db", GuestChange.STOPPED, detail="destroyed by somebody")
+    owned.harness.seqs["n1"] += overtaken
+    owned.wait(3_600.0)
+    assert (owned.obey(), owned.entry.phase) == ([], JobPhase.SHUT_OFF)
+    assert owned.entry.terms is not None
+    assert not owned.entry.terms.running
+
+
+@pytest.mark.parametrize(("terms", "starts"), [(OnShutdown.LEAVE_OFF, 0), (OnShutdown.RESTART, 1)])
+def test_a_crash_of_which_a_report_tells_first_is_the_guests_own(terms: OnShutdown, starts: int) -> None:
+    owned = Owned(on_shutdown=terms)
+    owned.harness.change("n1", "db", state=VmState.CRASHED)
+    owned.harness.report("n1")
+    owned.harness.guest("n1", "db", GuestChange.VANISHED, detail="crashed")
+    owned.wait(60.0)
+    assert len([kind for kind, _ in owned.obey() if kind is ActionKind.START]) == starts
+    assert not owned.entry.lost_with_host
 
 
 def test_a_held_vm_is_not_started_elsewhere() -> None:
