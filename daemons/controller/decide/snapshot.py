@@ -228,17 +228,20 @@ class SnapshotBuilder:
 
     def _least_mhz(self, jobs: list[JobEntry]) -> list[float]:
         """Return the least speeds that jobs need. An adopted VM, which has no goal and declares nothing, needs what it
-        uses, but at most what its node has for such VMs."""
+        uses, but at most what its node has for such VMs. While an operator drains nodes, VMs share the CPU of the
+        others however short it is."""
         least = {entry.job.name: entry.job.min_mhz for entry in jobs}
         adopted: dict[str, list[JobEntry]] = {}
         for entry in jobs:
             if entry.adopted and entry.phase is JobPhase.RUNNING and entry.allotments:
                 adopted.setdefault(entry.allotments[0].node, []).append(entry)
-        for name, entries in adopted.items():
-            node = self.cluster.nodes.get(name)
-            if node is None or node.inventory is None:
+        homes = {name: node for name in adopted if (node := self.cluster.nodes.get(name)) is not None}
+        if any(node.held for node in homes.values()):
+            return [*least.values()]
+        for name, node in homes.items():
+            if node.inventory is None:
                 continue
-            inventory = node.inventory
+            entries, inventory = adopted[name], node.inventory
             needs = {e.job.name: min(needed_mhz(node, e.adopted), e.job.speed_on_mhz(inventory)) for e in entries}
             others_mhz = math.fsum(
                 max(instance.job.job.min_mhz, 1.0) for instance in node.claimed.values() if not instance.job.adopted
