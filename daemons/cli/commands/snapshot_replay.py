@@ -22,7 +22,7 @@ from daemons.decision.replay import Difference, RecordedTables, Side, Totals, di
 from daemons.decision.request_codec import Saved, from_bytes
 from daemons.decision.tables.memory import MemoryTables
 from daemons.store.reading import Reading
-from daemons.values.records.cluster import REDISTRIBUTION, DecisionRecord
+from daemons.values.records.cluster import NO_POLICY, DecisionRecord
 from daemons.values.text_format import significant_text, time_text
 from shared.base.errors import CodecError, InvalidInput
 
@@ -148,7 +148,7 @@ def compare_all(reader: Reading, from_s: float, to_s: float, other: Alteration, 
     """Compute what policies have decided in a span again, oldest first. Raises `InvalidInput` for an alteration that
     cannot work."""
     found, table_cache = ReplayComparison(), MemoryTables()
-    rows = [row for row in reversed(reader.decisions(from_s, to_s, DECISIONS_MAX)) if row.policy != REDISTRIBUTION]
+    rows = [row for row in reversed(reader.decisions(from_s, to_s, DECISIONS_MAX)) if row.policy not in NO_POLICY]
     found.decisions = len(rows)
     for done, row in enumerate(rows):
         tell({"done": done, "of": len(rows), "decision": row.number, "at_s": row.at_s})

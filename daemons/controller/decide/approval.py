@@ -15,7 +15,7 @@ from daemons.controller.decide.node_pool import NodePool, ServiceChange
 from daemons.controller.state.cluster import Cluster
 from daemons.controller.state.unit_of_work import UnitOfWork
 from daemons.controller.state.vm_terms import automation_of
-from daemons.values.records.cluster import Approval, DecisionRecord, Provisioned
+from daemons.values.records.cluster import PLAN_STOP, Approval, DecisionRecord, Provisioned
 from daemons.values.settings import Automation, ControllerSettings
 from shared.policy_api.decision import Change, Reason, ReasonCode, Refusal
 
@@ -168,17 +168,17 @@ class Approvals:
         gone = {*service.added, *service.removed} - {*added, *removed}
         return ServiceChange(added, removed, (*service.dropped, *sorted(gone)))
 
-    def give_up(self, changes: Sequence[Change], at_s: float) -> None:
-        """Note that these changes are not to be proposed again for a while, whatever becomes of their workloads."""
-        until_s, serving = at_s + self._rejected_s(), self._serving()
-        for change in changes:
-            self._rejected[change.workload, change.kind.value] = _Rejected(until_s, ANY, serving)
+    def stopped(self, record: DecisionRecord) -> None:
+        """Note that what an operator has stopped is not to be proposed again for a while."""
+        self._note(record, record.at_s, self._serving())
 
     def _note(self, record: DecisionRecord, at_s: float, serving: frozenset[str] | None) -> None:
         until_s = at_s + self._rejected_s()
         service = change_of(record.provisioning)
         for change in record.held:
-            self._rejected[change.workload, change.kind.value] = _Rejected(until_s, change.revision, serving)
+            # What is stopped still comes to its end: its workload changes once more.
+            revision = ANY if record.policy == PLAN_STOP else change.revision
+            self._rejected[change.workload, change.kind.value] = _Rejected(until_s, revision, serving)
         for names, what in ((service.added, ADDED), (service.removed, REMOVED)):
             self._rejected |= {(name, what): _Rejected(until_s, 0, serving) for name in names}
 

@@ -33,13 +33,21 @@ from daemons.decision.gains import columns_of, gains_of, with_measured
 from daemons.decision.pipeline import DecideOutcome, DecideRequest, acts_on_events
 from daemons.decision.recording import record_of
 from daemons.models.shortage import Shortage
-from daemons.values.records.cluster import REDISTRIBUTION, ControlRecord, DecisionRecord, Provisioned
+from daemons.values.records.cluster import (
+    PLAN_STOP,
+    REDISTRIBUTION,
+    Approval,
+    ControlRecord,
+    DecisionRecord,
+    Provisioned,
+)
 from daemons.values.settings import Automation, ControllerSettings, PolicyChoice
 from daemons.values.view_format import Row, reason_view
 from shared.policy_api.decision import (
     Change,
     ChangeKind,
     PlacementDecision,
+    Plan,
     ProvisioningDecision,
     Reason,
     ReasonCode,
@@ -424,6 +432,28 @@ class DecisionCycle:
         self._open_cycle = False
         self.unit_of_work.records += self._decided(PlacementDecision(tuple(changes)), None, now_s, REDISTRIBUTION)
 
+    def stopped(self, changes: Sequence[Change], by: Approval) -> None:
+        """Record changes that an operator has stopped; they are not proposed again for a while."""
+        if not changes:
+            return
+        self.decisions += 1
+        self.unit_of_work.dirty_control = True
+        record = DecisionRecord(
+            self.decisions,
+            by.at_s,
+            self.unit_of_work.term,
+            PLAN_STOP,
+            changes=(),
+            refusals=(),
+            dropped=(),
+            held=tuple(changes),
+            plan=Plan(()),
+            rejected=by,
+        )
+        self.history.add(record)
+        self.approving.stopped(record)
+        self.unit_of_work.records.append(record)
+
     def _ask_for_room(self) -> None:
         """Request a cycle's decision for applications that were just submitted and have too few instances. Decisions
         between cycles preempt nothing for them."""
@@ -473,7 +503,8 @@ class DecisionCycle:
         if self.settings.automation is Automation.CONFIRM or self.approving.pending is not None:
             last = self.approving.pending
         else:
-            last = next((record for record in self.history if record.held), None)
+            decisions = (record for record in self.history if record.policy != PLAN_STOP)
+            last = next((record for record in decisions if record.held), None)
         waiting = {(one.workload, one.revision, one.kind) for one in last.held} if last is not None else ()
         return [one for one in held if (one.workload, one.revision, one.kind) not in waiting]
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from daemons.controller.decide.approval import Approvals
+from daemons.controller.decide.cycle import DecisionCycle
 from daemons.controller.state import transitions
 from daemons.controller.state.cluster import Cluster
 from daemons.controller.state.jobs import Instance, JobEntry
 from daemons.controller.state.unit_of_work import UnitOfWork
+from daemons.values.records.cluster import Approval
 from shared.policy_api.decision import Change, ChangeKind, Reason, ReasonCode
 from shared.ports.effects import Publish
 from shared.protocol import topology
@@ -38,24 +39,24 @@ class Stopped:
 class PlanStop:
     """Makes the present state of workloads the desired one, where a decision wanted another."""
 
-    def __init__(self, cluster: Cluster, unit_of_work: UnitOfWork, approving: Approvals) -> None:
-        self.cluster, self.unit_of_work, self._approving = cluster, unit_of_work, approving
+    def __init__(self, cluster: Cluster, unit_of_work: UnitOfWork, deciding: DecisionCycle) -> None:
+        self.cluster, self.unit_of_work, self._deciding = cluster, unit_of_work, deciding
 
-    def stop(self, abort: bool, now_s: float) -> Stopped:
-        """Stop what is in progress; `abort`: migrations that run are aborted. What was given up is not proposed again
-        for a while. O(active workloads)."""
+    def stop(self, abort: bool, by: Approval) -> Stopped:
+        """Stop what is in progress, on an account's word; `abort`: migrations that run are aborted. What was given up
+        is not proposed again for a while. O(active workloads)."""
         found, given_up = Stopped(), []
         for entry in list(self.cluster.active.values()):
             if entry.over:
                 continue
             if entry.phase is not JobPhase.RUNNING:
-                given_up += self._run_on(entry, found, now_s)
+                given_up += self._run_on(entry, found, by.at_s)
             elif not entry.released:
                 given_up += self._give_up_start(entry, found)
             else:
                 given_up += self._stay(entry, abort, found)
-        self._approving.give_up(given_up, now_s)
-        self.unit_of_work.emit(now_s, "plan-stopped", "controller", str(found))
+        self._deciding.stopped(given_up, by)
+        self.unit_of_work.emit(by.at_s, "plan-stopped", "controller", str(found))
         return found
 
     def _give_up_start(self, entry: JobEntry, found: Stopped) -> list[Change]:

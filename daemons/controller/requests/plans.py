@@ -26,7 +26,7 @@ class PlanRequests:
             StopPlan: self._stop,
             DecideNow: self._decide_now,
         }
-        self._stopping = PlanStop(cluster, unit_of_work, deciding.approving)
+        self._stopping = PlanStop(cluster, unit_of_work, deciding)
 
     def _approve(self, request: ApprovePlan, caller: Caller, now_s: float) -> Refused:
         return self.deciding.approving.approve(request.decision, Approval(caller.sender, now_s, caller.why))
@@ -35,10 +35,10 @@ class PlanRequests:
         rejection = Approval(caller.sender, now_s, request.why or caller.why)
         return self.deciding.approving.reject(request.decision, rejection)
 
-    def _stop(self, request: StopPlan, _caller: Caller, now_s: float) -> Refused:
+    def _stop(self, request: StopPlan, caller: Caller, now_s: float) -> Refused:
         if not self.unit_of_work.acting:
             return "not-acting", "the controller only observes; nothing is in progress (`trimtab unpause`)"
-        return "", str(self._stopping.stop(request.abort, now_s))
+        return "", str(self._stopping.stop(request.abort, Approval(caller.sender, now_s, caller.why)))
 
     def _decide_now(self, _request: DecideNow, _caller: Caller, now_s: float) -> Refused:
         if not self.unit_of_work.acting:

@@ -309,6 +309,8 @@ class Approval:
 
 
 REDISTRIBUTION = "redistribution"  # the policy of decisions between cycles (docs/explanation/web.md)
+PLAN_STOP = "plan-stop"  # the policy of a record of what an operator has stopped
+NO_POLICY = frozenset({REDISTRIBUTION, PLAN_STOP})  # records of decisions that no policy's run has made
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+from daemons.values.records.cluster import PLAN_STOP
 from daemons.values.settings import Automation, Limits, PolicyChoice
 from shared.policy_api.decision import Change, ChangeKind, Reason, ReasonCode
 from shared.ports import effects as fx
@@ -174,3 +177,22 @@ def test_what_is_to_be_suspended_and_has_not_begun_runs_on() -> None:
     saved = {order.vm.partition("#")[0] for order in orders}
     assert {entry.phase for entry in entries if entry.job.name not in saved} == {JobPhase.RUNNING}
     assert all(entry.released for entry in entries if entry.job.name not in saved)
+
+
+def test_what_was_stopped_is_in_the_history_and_a_new_leader_does_not_propose_it_either() -> None:
+    """The workload that stays has changed once more since: that proposes nothing again."""
+    harness, move = moving()
+    harness.ask(StopPlan("s"))
+    harness.result(move)
+    after = Harness(store=harness.store)
+    after.vms, after.boots, after.seqs, after.now_s = harness.vms, harness.boots, harness.seqs, harness.now_s
+    after.lead()
+    deciding = after.controller.deciding
+    (record,) = [one for one in deciding.history if one.policy == PLAN_STOP]
+    (change,) = record.held
+    assert change.kind is ChangeKind.MIGRATE
+    assert record.rejected is not None
+    other = replace(change, revision=change.revision + 1)
+    (refusal,) = deciding.approving.rejected([other], after.now_s)
+    assert (refusal.workload, refusal.reason.code) == (change.workload, ReasonCode.REJECTED)
+    assert deciding.approving.rejected([other], after.now_s + 10.0 * 900.0) == []
