@@ -57,6 +57,11 @@ STATES = {
     JobPhase.SUSPENDED: WorkloadState.SUSPENDED,
 }
 
+# n VMs of m nodes of the CPU c need m c / 2 in all, and at most c / 2 each: were one without a node, every node would
+# have less than that left, so that the others needed more than m c / 2.
+DRAINED_FRAC = 0.5
+DRAINED_CYCLES = 2  # for memory or rules may leave less than that
+
 
 class SnapshotBuilder:
     """Builds snapshots of one cluster, with the parts of its features; remembers the columns of node facts. Jobs that
@@ -206,7 +211,7 @@ class SnapshotBuilder:
             work_mcycles=floats([_work_mcycles(entry, left) for entry in jobs]),
             done_mcycles=floats([entry.done_mcycles for entry in jobs]),
             max_mhz=floats([job.max_mhz for job in specs]),
-            min_mhz=floats(self._least_mhz(jobs)),
+            min_mhz=floats(self._least_mhz(jobs, now_s)),
             memory_mib=floats([self._takes_mib(entry, frozen) for entry in jobs]),
             vcpus=ints([job.vcpus for job in specs]),
             instances=ints([job.instances for job in specs]),
@@ -226,28 +231,43 @@ class SnapshotBuilder:
             stays=np.array([is_kept(entry) for entry in jobs], dtype=np.bool_),
         )
 
-    def _least_mhz(self, jobs: list[JobEntry]) -> list[float]:
+    def _least_mhz(self, jobs: list[JobEntry], now_s: float) -> list[float]:
         """Return the least speeds that jobs need. An adopted VM, which has no goal and declares nothing, needs what it
-        uses, but at most what its node has for such VMs. While an operator drains nodes, VMs share the CPU of the
-        others however short it is."""
+        uses, but at most what its node has for such VMs.
+
+        While an operator drains a node, all have to do with half of an equal part of the CPU of the other nodes: so
+        much fits on them, whatever the sizes (see `DRAINED_FRAC`). What is left after `DRAINED_CYCLES` moves to
+        however little CPU.
+        """
         least = {entry.job.name: entry.job.min_mhz for entry in jobs}
-        adopted: dict[str, list[JobEntry]] = {}
+        needs: dict[str, dict[str, float]] = {}
         for entry in jobs:
-            if entry.adopted and entry.phase is JobPhase.RUNNING and entry.allotments:
-                adopted.setdefault(entry.allotments[0].node, []).append(entry)
-        homes = {name: node for name in adopted if (node := self.cluster.nodes.get(name)) is not None}
-        if any(node.held for node in homes.values()):
-            return [*least.values()]
-        for name, node in homes.items():
-            if node.inventory is None:
+            if not (entry.adopted and entry.phase is JobPhase.RUNNING and entry.allotments):
                 continue
-            entries, inventory = adopted[name], node.inventory
-            needs = {e.job.name: min(needed_mhz(node, e.adopted), e.job.speed_on_mhz(inventory)) for e in entries}
-            others_mhz = math.fsum(
-                max(instance.job.job.min_mhz, 1.0) for instance in node.claimed.values() if not instance.job.adopted
-            )
-            least |= fair_needs(needs, inventory.cpu_mhz - unmanaged_mhz(node) - others_mhz)
+            node = self.cluster.nodes.get(entry.allotments[0].node)
+            if node is not None and node.inventory is not None:
+                need_mhz = min(needed_mhz(node, entry.adopted), entry.job.speed_on_mhz(node.inventory))
+                needs.setdefault(node.name, {})[entry.job.name] = need_mhz
+        nodes = self.cluster.nodes
+        draining_s = [nodes[name].since_s for name in needs if nodes[name].held]
+        if not draining_s:
+            for name, of_node in needs.items():
+                least |= fair_needs(of_node, self._room_mhz(nodes[name]))
+        elif now_s < min(draining_s) + DRAINED_CYCLES * self.settings.decide_s:
+            together = {vm: mhz for of_node in needs.values() for vm, mhz in of_node.items()}
+            room_mhz = math.fsum(self._room_mhz(node) for node in nodes.values() if node.schedulable)
+            least |= {vm: DRAINED_FRAC * mhz for vm, mhz in fair_needs(together, room_mhz).items()}
         return [least[entry.job.name] for entry in jobs]
+
+    @staticmethod
+    def _room_mhz(node: NodeEntry) -> float:
+        """Return the CPU that a node has for adopted VMs."""
+        if node.inventory is None:
+            return 0.0
+        others_mhz = math.fsum(
+            max(instance.job.job.min_mhz, 1.0) for instance in node.claimed.values() if not instance.job.adopted
+        )
+        return node.inventory.cpu_mhz - unmanaged_mhz(node) - others_mhz
 
     def _out_of_budget(self, jobs: Sequence[JobEntry], now_s: float) -> list[Constraint]:
         """Return what keeps VMs where they are: decisions have moved them as often as their terms allow, for which an

@@ -6,28 +6,35 @@ from daemons.values.settings import Limits, PolicyChoice
 from shared.protocol.operator_messages import AdoptVm, DrainNode
 from shared.values.actions import ActionKind
 from shared.values.jobs import JobPhase
+from shared.values.nodes import Ability, Node
 from shared.values.vms import VmState, VmStatus
 from tests.support.controller_harness import ControllerHarness
 
-NODES = ("n1", "n2")  # of four cores at 1,000 MHz each
+NODES = ("n1", "n2", "n3")  # of four cores at 1,000 MHz each
 
 
 class Busy(ControllerHarness):
-    """Each node has four adopted VMs, and all of them use a whole core, if they get it."""
+    """The first two nodes have four adopted VMs each, which use a whole core, if they get it; the third has `third`."""
 
-    def __init__(self) -> None:
+    def __init__(self, third: int = 4, memory_mib: int = 4_000) -> None:
         limits = Limits(actions_per_node=8, migrations_per_node=8)
         super().__init__(NODES, placement=PolicyChoice("apc"), limits=limits, decide_s=60.0)
+        self.nodes["n3"] = Node("n3", 4, 1_000.0, memory_mib=memory_mib, abilities=tuple(Ability))
         self.lead()
-        for number in range(8):
-            name, node = f"db{number}", NODES[number % 2]
+        homes = ["n1"] * 4 + ["n2"] * 4 + ["n3"] * third
+        for number, node in enumerate(homes):
+            name = f"db{number}"
             self.vms[node][name] = VmStatus(name, VmState.RUNNING, managed=False, memory_mib=100, cpu_mhz=1_000.0)
         self.work(0.0)
-        for number in range(8):
-            name, node = f"db{number}", NODES[number % 2]
-            assert self.ask(AdoptVm(f"a-{name}", node, name, job=name)).done
+        for number, node in enumerate(homes):
+            assert self.ask(AdoptVm(f"a-{number}", node, f"db{number}", job=f"db{number}")).done
         self.obey()
         self.work(120.0)
+
+    @property
+    def counts(self) -> list[int]:
+        """How many VMs each node has."""
+        return [len(self.vms[node]) for node in NODES]
 
     def work(self, seconds: float) -> None:
         """Let time pass; orders are carried out."""
@@ -43,17 +50,26 @@ class Busy(ControllerHarness):
             self.wait(5.0)
 
 
-def test_a_node_that_an_operator_drains_becomes_empty_although_all_cpu_is_in_use() -> None:
+def test_a_drained_node_becomes_empty_although_all_cpu_is_in_use_and_the_others_share_its_vms() -> None:
     busy = Busy()
     assert {entry.phase for entry in busy.controller.cluster.jobs.values()} == {JobPhase.RUNNING}
     assert busy.ask(DrainNode("d", "n1", True)).done
     busy.work(300.0)
-    assert (len(busy.vms["n1"]), len(busy.vms["n2"])) == (0, 8)
+    assert busy.counts[0] == 0
+    assert max(busy.counts) <= 7
+
+
+def test_a_drained_node_becomes_empty_where_only_one_other_has_memory() -> None:
+    """Ten VMs come to share four cores then, since the third node has room for two in all."""
+    busy = Busy(third=2, memory_mib=210)
+    assert busy.ask(DrainNode("d", "n1", True)).done
+    busy.work(600.0)
+    assert busy.counts == [0, 8, 2]
 
 
 def test_a_node_that_nobody_drains_keeps_vms_that_use_its_cpu() -> None:
     busy = Busy()
     busy.take_orders()
     busy.work(300.0)
-    assert (len(busy.vms["n1"]), len(busy.vms["n2"])) == (4, 4)
+    assert busy.counts == [4, 4, 4]
     assert not [one for one in busy.take_orders() if one.kind is ActionKind.MIGRATE]
