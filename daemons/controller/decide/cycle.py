@@ -442,7 +442,7 @@ class DecisionCycle:
             self.decisions,
             by.at_s,
             self.unit_of_work.term,
-            PLAN_STOP,
+            policy=PLAN_STOP,
             changes=(),
             refusals=(),
             dropped=(),
