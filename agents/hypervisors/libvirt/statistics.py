@@ -239,27 +239,29 @@ class Reader:
             self._counters[uuid] = (life, counters)
         size = size_of(row, facts, self.here.is_local, self.dirty.get(uuid, UNMEASURED))
         if (raw, reason) in _MOVING:
-            moving = self._moving(domain, raw)
+            moving = self._moving(domain, (raw, reason))
             if moving is not None:
                 halted = (raw, reason) == _HALTED and moving is not VmState.INCOMING
                 state = VmState.PAUSED if halted else moving
                 return ObservedDomain(facts, state, counters, size=size, halted=halted)
-            raw, reason = (int(number) for number in domain.state())
+            raw, reason = _told(domain)
         weight_mhz = self.cpu.worth_mhz(facts.shares, facts.vcpus)
         told = _state_of(raw, reason, facts.meta, counters)
         starts = (raw, reason) == _STARTING
         return ObservedDomain(facts, *told, weight_mhz, self.jobs.get(uuid, ()), size, starts=starts)
 
-    def _moving(self, domain: Domain, raw: int) -> VmState | None:
-        """Return the state of a domain that is reported as paused for a migration, or as one of two halves: libvirt
-        also reports the first for a domain that was restored paused. At the source it counts as running, wherever it
-        executes. None: it has left, or has ended, since then."""
+    def _moving(self, domain: Domain, listed: tuple[int, int]) -> VmState | None:
+        """Return the state of a domain that is listed as paused for a migration, or as one of two halves: libvirt also
+        lists the first for a domain that was restored paused. At the source it counts as running, wherever it executes.
+        None: it has left, has ended, or has arrived and runs, since it was listed."""
         if not domain.isPersistent():
             return VmState.INCOMING
         try:
             with telling(self._errors, f"ask for the job of {domain.name()}"):
                 has_job = bool(domain.jobInfo()[0])
-            return VmState.RUNNING if has_job or raw == DomainState.RUNNING else VmState.PAUSED
+            if has_job or listed[0] == DomainState.RUNNING:
+                return VmState.RUNNING
+            return VmState.PAUSED if _told(domain) == listed else None
         except Declined as error:
             if error.number != Error.OPERATION_UNSUPPORTED:
                 raise
@@ -268,6 +270,12 @@ class Reader:
             if error.number != Error.OPERATION_INVALID:
                 raise
             return None
+
+
+def _told(domain: Domain) -> tuple[int, int]:
+    """Return the state that a domain is in now, and its reason."""
+    state, reason = domain.state()
+    return int(state), int(reason)
 
 
 def facts_of(domain: Domain, errors: type[Exception], here: Surroundings = NOWHERE) -> Facts:

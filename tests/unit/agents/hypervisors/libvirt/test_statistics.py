@@ -93,6 +93,24 @@ class Leaving(Arriving):
         return DomainState.SHUTOFF, ShutoffReason.MIGRATED
 
 
+class Arrived(Arriving):
+    """One whose migration has ended, and that runs, since it was listed."""
+
+    now = int(DomainState.RUNNING), 2  # VIR_DOMAIN_RUNNING_MIGRATED
+
+    def jobInfo(self) -> Sequence[int]:  # noqa: N802
+        return [0] * 12
+
+    def state(self, flags: int = 0) -> Sequence[int]:  # noqa: ARG002
+        return self.now
+
+
+class Restored(Arrived):
+    """One that was saved paused, and restored."""
+
+    now = int(DomainState.PAUSED), int(PausedReason.MIGRATION)
+
+
 def read(reader: Reader, node: Node) -> Any:
     return reader.read(cast(Connection, node))
 
@@ -163,6 +181,15 @@ def test_one_that_has_come_and_does_not_run_yet_is_still_coming() -> None:
     found = read(reader, node)
     assert found["job#0"].state is VmState.INCOMING
     assert len(found) == COUNT
+
+
+def test_one_that_has_arrived_since_it_was_listed_is_not_paused() -> None:
+    """A pause would count as made by its owner: reconciliation would leave it alone."""
+    node, reader = Node(), Reader(Refusal, Cpu(1_000.0))
+    node.domains[0], node.domains[1] = Arrived(0), Restored(1)
+    node.coming = {"job#0", "job#1"}
+    found = read(reader, node)
+    assert (found["job#0"].state, found["job#1"].state) == (VmState.RUNNING, VmState.PAUSED)
 
 
 def test_one_that_others_start_is_busy_with_that() -> None:
