@@ -197,11 +197,20 @@ class ClusterLab(Lab):
     def homes(self) -> dict[str, list[str]]:
         """The hosts on which each VM executes, by their libvirtds' word; one that does not answer has none."""
         found: dict[str, list[str]] = {}
-        for name, host in self.hosts.items():
-            if host.has_power and host.socket.exists():
-                for vm in host.virsh("list", "--name", "--state-running", check=False).split():
-                    found.setdefault(vm, []).append(name)
+        for name in self.hosts:
+            for vm in self._executes_on(name):
+                found.setdefault(vm, []).append(name)
+        # Between the looks at two hosts it may have moved from one to the other: then it is not on the first any more.
+        for vm, names in found.items():
+            *before, last = names
+            found[vm] = [*(name for name in before if vm in self._executes_on(name)), last]
         return found
+
+    def _executes_on(self, name: str) -> list[str]:
+        host = self.hosts[name]
+        if not (host.has_power and host.socket.exists()):
+            return []
+        return host.virsh("list", "--name", "--state-running", check=False).split()
 
     def power_off(self, node: str) -> None:
         """The host dies, and with it its agent."""

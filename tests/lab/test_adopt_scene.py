@@ -60,6 +60,7 @@ def test_twelve_vms_are_adopted_live_through_all_of_it_and_are_released(town: Cl
     town.lab.hosts["h3"].virsh("migrate", *BY_HAND, moved, f"qemu+tcp://{target.address}/system")
     town.wait_for(lambda: happened(town, "moved-externally", moved), LIMIT_S, "the move by hand to be seen")
     assert town.homes()[moved] == "h1"
+    target.virsh("autostart", moved)  # libvirt does not move it
     town.do("vms", "reconcile", moved)
 
     live = [vm for vm in names if vm not in (ends, destroyed)]
