@@ -17,7 +17,7 @@ from daemons.models.outlook import Forecast, after
 from shared.base.errors import InvalidValue
 from shared.policy_api.decision import Change, ChangeKind, Reason, ReasonCode, Refusal
 from shared.policy_api.policies import TableCache
-from shared.policy_api.snapshot import Snapshot, WorkloadState
+from shared.policy_api.snapshot import Floats, Snapshot, WorkloadState
 from shared.values.jobs import Allotment
 
 MIGRATE, SUSPEND, RESUME, DRAIN = "migrate", "suspend", "resume", "drain"
@@ -27,13 +27,14 @@ BY_HAND = Reason(ReasonCode.OPERATOR)
 @dataclass(frozen=True, slots=True)
 class AssessTask:
     """The change to assess: `workload` is migrated (its instance number `index` to `node`), suspended or resumed, or
-    `node` drained."""
+    `node` drained, while which the workloads need `min_mhz` (None: as before)."""
 
     request: DecideRequest
     kind: str
     workload: str = ""
     index: int = 0
     node: str = ""
+    min_mhz: Floats | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +95,7 @@ def with_change(task: AssessTask, snapshot: Snapshot) -> tuple[Snapshot, tuple[C
     """Return the snapshot after the change, and the change; no change if the policy determines what follows. Raises
     `InvalidValue` for an item that the snapshot does not have, or that cannot be changed that way in its state."""
     if task.kind == DRAIN:
-        return _drained(snapshot, _row(snapshot.nodes.names, "node", task.node)), ()
+        return _drained(snapshot, _row(snapshot.nodes.names, "node", task.node), task.min_mhz), ()
     row = _row(snapshot.workloads.names, "workload", task.workload)
     if task.kind == RESUME:
         return _released(snapshot, row), ()
@@ -153,7 +154,7 @@ def _change(snapshot: Snapshot, row: int, kind: ChangeKind, wanted: Iterable[All
     return Change(work.names[row], int(work.revision[row]), kind, tuple(wanted), BY_HAND)
 
 
-def _drained(snapshot: Snapshot, row: int) -> Snapshot:
+def _drained(snapshot: Snapshot, row: int, min_mhz: Floats | None) -> Snapshot:
     draining, schedulable = snapshot.nodes.draining.copy(), snapshot.nodes.schedulable.copy()
     draining[row], schedulable[row] = True, False
     power = snapshot.power
@@ -162,7 +163,8 @@ def _drained(snapshot: Snapshot, row: int) -> Snapshot:
         wanted[row] = available[row] = must_stay[row] = False
         power = replace(power, wanted=wanted, available=available, must_stay=must_stay)
     nodes = replace(snapshot.nodes, draining=draining, schedulable=schedulable)
-    return replace(snapshot, nodes=nodes, power=power)
+    work = snapshot.workloads if min_mhz is None else replace(snapshot.workloads, min_mhz=min_mhz)
+    return replace(snapshot, nodes=nodes, workloads=work, power=power)
 
 
 def _released(snapshot: Snapshot, row: int) -> Snapshot:

@@ -39,6 +39,7 @@ from daemons.values.settings import ControllerSettings
 from shared.policy_api.snapshot import (
     Bools,
     EnvironmentColumns,
+    Floats,
     InstanceColumns,
     NodeColumns,
     Snapshot,
@@ -85,10 +86,7 @@ class SnapshotBuilder:
         without the free memory that is kept for failovers."""
         nodes = [node for node in self.cluster.nodes.values() if node.inventory is not None]
         rows = {node.name: row for row, node in enumerate(nodes)}
-        jobs = sorted(
-            (j for j in self.cluster.active.values() if (j.phase in STATES and not j.awaits) or j in waiting),
-            key=lambda j: j.order,
-        )
+        jobs = self._jobs(waiting)
         part = self._features.columns(nodes, jobs, now_s, at_cycle)
         columns = dict(part.columns)
         apps = {app: row for row, app in enumerate(columns["web"].names)} if "web" in columns else {}
@@ -177,6 +175,16 @@ class SnapshotBuilder:
             labels=labels_at_home(facts, frozen),
         )
 
+    def drained_min_mhz(self, node: str, now_s: float) -> Floats:
+        """Return the least speeds that the workloads of a snapshot would need (MHz) if an operator drained a node."""
+        return np.array(self._least_mhz(self._jobs(), now_s, node), dtype=np.float64)
+
+    def _jobs(self, waiting: Collection[JobEntry] = ()) -> list[JobEntry]:
+        return sorted(
+            (j for j in self.cluster.active.values() if (j.phase in STATES and not j.awaits) or j in waiting),
+            key=lambda j: j.order,
+        )
+
     def _workloads(
         self,
         jobs: list[JobEntry],
@@ -231,13 +239,13 @@ class SnapshotBuilder:
             stays=np.array([is_kept(entry) for entry in jobs], dtype=np.bool_),
         )
 
-    def _least_mhz(self, jobs: list[JobEntry], now_s: float) -> list[float]:
+    def _least_mhz(self, jobs: list[JobEntry], now_s: float, drained: str = "") -> list[float]:
         """Return the least speeds that jobs need. An adopted VM, which has no goal and declares nothing, needs what it
         uses, but at most what its node has for such VMs.
 
         While an operator drains a node, all have to do with half of an equal part of the CPU of the other nodes: so
         much fits on them, whatever the sizes (see `DRAINED_FRAC`). What is left after `DRAINED_CYCLES` moves to
-        however little CPU.
+        however little CPU. `drained`: a node that counts as drained from now on.
         """
         least = {entry.job.name: entry.job.min_mhz for entry in jobs}
         needs: dict[str, dict[str, float]] = {}
@@ -250,12 +258,15 @@ class SnapshotBuilder:
                 needs.setdefault(node.name, {})[entry.job.name] = need_mhz
         nodes = self.cluster.nodes
         draining_s = [nodes[name].since_s for name in needs if nodes[name].held]
+        draining_s += [now_s for name in needs if name == drained and not nodes[name].held]
         if not draining_s:
             for name, of_node in needs.items():
                 least |= fair_needs(of_node, self._room_mhz(nodes[name]))
         elif now_s < min(draining_s) + DRAINED_CYCLES * self.settings.decide_s:
             together = {vm: mhz for of_node in needs.values() for vm, mhz in of_node.items()}
-            room_mhz = math.fsum(self._room_mhz(node) for node in nodes.values() if node.schedulable)
+            room_mhz = math.fsum(
+                self._room_mhz(node) for name, node in nodes.items() if node.schedulable and name != drained
+            )
             least |= {vm: DRAINED_FRAC * mhz for vm, mhz in fair_needs(together, room_mhz).items()}
         return [least[entry.job.name] for entry in jobs]
 

@@ -46,7 +46,8 @@ class ImpactAssessor:
         """Return the task for the worker."""
         request = self._deciding.request(now_s, True)
         if asked.kind == DRAIN:
-            return AssessTask(request, DRAIN, node=asked.subject)
+            min_mhz = self._deciding.builder.drained_min_mhz(asked.subject, now_s)
+            return AssessTask(request, DRAIN, node=asked.subject, min_mhz=min_mhz)
         if asked.kind == MIGRATE:
             job = self._cluster.instances[asked.subject].job.job
             return AssessTask(request, MIGRATE, job.name, self._index(asked), asked.node)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from daemons.values.settings import Limits, PolicyChoice
+from shared.protocol.account_messages import Assess
 from shared.protocol.operator_messages import AdoptVm, DrainNode
 from shared.values.actions import ActionKind
 from shared.values.jobs import JobPhase
@@ -65,6 +66,16 @@ def test_a_drained_node_becomes_empty_where_only_one_other_has_memory() -> None:
     assert busy.ask(DrainNode("d", "n1", True)).done
     busy.work(600.0)
     assert busy.counts == [0, 8, 2]
+
+
+def test_a_dry_run_of_a_drain_shares_cpu_as_the_drain_does() -> None:
+    busy = Busy()
+    found = busy.ask(Assess("a", "drain", "n1"))
+    assert found.done
+    assert isinstance(found.data, dict)
+    moved = {one["workload"] for one in found.data["follows"] if one["kind"] == "migrate"}
+    assert moved == {"db0", "db1", "db2", "db3"}, found.data["refusals"]
+    assert busy.counts == [4, 4, 4]
 
 
 def test_a_node_that_nobody_drains_keeps_vms_that_use_its_cpu() -> None:
