@@ -275,7 +275,7 @@ def naive(core: Controller) -> Expected:
     )
     then, now = redistribute(running), outlook_of(running, np.array(had), np.array(replica_had))
     grown = [
-        _grown(web, utility, at, running, then, core.cluster.replicas_wanted(web.app.name), vcpu_mhz)
+        _grown(web, utility, at, running, then, len(core.cluster.replicas_wanted(web.app.name)), vcpu_mhz)
         for at, (web, utility) in enumerate(zip(apps, utilities, strict=True))
     ]
     quantiles = [_quantile(web, utility.best - then.level) for web, utility in zip(apps, utilities, strict=True)]

@@ -460,7 +460,7 @@ class DecisionCycle:
         for web in self.cluster.web.values():
             if web.wants_room:
                 web.wants_room = False
-                short = self.cluster.replicas_wanted(web.app.name) < web.app.min_instances
+                short = len(self.cluster.replicas_wanted(web.app.name)) < web.app.min_instances
                 if short and not self._open_cycle and not web.removed:
                     self.unit_of_work.place = self.unit_of_work.cycle = True
 

@@ -175,7 +175,7 @@ class Cluster:
     def lacking(self) -> bool:
         """Return whether a web application has fewer wanted instances than its minimum."""
         return any(
-            self.replicas_wanted(name) < web.sizes(False)[0]
+            len(self.replicas_wanted(name)) < web.sizes(False)[0]
             for name, web in self.web.items()
             if not web.removed and self._is_served(web.app.environment)
         )
@@ -184,9 +184,10 @@ class Cluster:
         entry = self.environments.get(environment)
         return entry.running if entry is not None else not environment
 
-    def replicas_wanted(self, app: str) -> int:
-        """Return how many instances of a web application are wanted."""
-        return sum(entry.phase is JobPhase.RUNNING for entry in self.replicas.get(app, {}).values())
+    def replicas_wanted(self, app: str) -> list[JobEntry]:
+        """Return the instances of a web application that are wanted, by number. O(n log n)."""
+        replicas = self.replicas.get(app, {})
+        return [replica for _, replica in sorted(replicas.items()) if replica.phase is JobPhase.RUNNING]
 
     def set_allotments(self, entry: JobEntry, allotments: tuple[Allotment, ...]) -> None:
         """Change where a job is wanted; empty: nowhere."""

@@ -55,7 +55,7 @@ def status(tables: ViewContext, _query: Query, now_s: float) -> Row:
         },
         "web_apps": {
             "total": len(cluster.web),
-            "instances": sum(cluster.replicas_wanted(name) for name in cluster.web),
+            "instances": sum(len(cluster.replicas_wanted(name)) for name in cluster.web),
         },
         "environments": {
             "total": sum(not entry.destroyed for entry in cluster.environments.values()),

@@ -22,7 +22,7 @@ from shared.base.errors import InvalidValue
 from shared.policy_api.coordination import InstancesView
 from shared.policy_api.decision import Change, ChangeKind, Reason, ReasonCode
 from shared.values.agreement import WebTerms
-from shared.values.jobs import JobPhase, workload_of
+from shared.values.jobs import workload_of
 from shared.values.nodes import Node, NodeCondition
 from shared.values.vms import VmState
 from shared.values.web_app import WebApp
@@ -62,7 +62,7 @@ class Autoscaler:
             if not (web.adjusts and web.app.flows) or web.removed:
                 continue
             web.modelled = name in predicted
-            web.chosen = self.cluster.replicas_wanted(name) if web.modelled else None
+            web.chosen = len(self.cluster.replicas_wanted(name)) if web.modelled else None
             if web.chosen is not None and (name in fewer or web.chosen > (web.wanted_instances or 0)):
                 self._want(web, max(web.chosen, web.app.min_instances))
 
@@ -75,15 +75,11 @@ class Autoscaler:
             if not on or not self._runs(web.app):
                 web.looked = {}
                 continue
-            self._look(web, self._running(name), now_s)
+            self._look(web, self.cluster.replicas_wanted(name), now_s)
 
     def _runs(self, app: WebApp) -> bool:
         environment = self.cluster.environments.get(app.environment)
         return environment.running if environment is not None else not app.environment
-
-    def _running(self, app: str) -> list[JobEntry]:
-        replicas = self.cluster.replicas.get(app, {})
-        return [replica for _, replica in sorted(replicas.items()) if replica.phase is JobPhase.RUNNING]
 
     # --- one application --------------------------------------------------------------------------------------------
 

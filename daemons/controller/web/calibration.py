@@ -15,24 +15,22 @@ from daemons.controller.web.snapshot import NOT_MEASURED, UNKNOWN, flow_columns,
 from daemons.models.response_calibration import observed
 from daemons.models.web_utility import app_utilities
 from shared.base.errors import InvalidValue
-from shared.values.jobs import JobPhase
 from shared.values.web_app import WebApp
 
 
 def note_cpu(cluster: Cluster, web: WebEntry, now_s: float) -> None:
     """Note which CPU an application's running instances have. O(instances)."""
-    web.responses.given(sum(one.cpu_mhz for each in _running(cluster, web) for one in each.allotments), now_s)
+    _note_cpu(web, cluster.replicas_wanted(web.app.name), now_s)
 
 
-def _running(cluster: Cluster, web: WebEntry) -> list[JobEntry]:
-    found = cluster.replicas.get(web.app.name, {}).values()
-    return [each for each in found if each.phase is JobPhase.RUNNING]
+def _note_cpu(web: WebEntry, running: list[JobEntry], now_s: float) -> None:
+    web.responses.given(sum(one.cpu_mhz for each in running for one in each.allotments), now_s)
 
 
 def calibrate(cluster: Cluster, web: WebEntry, sample: Sample) -> None:
     """Take a sample in that has just been added to an application. O(instances + flows)."""
-    note_cpu(cluster, web, sample.at_s)
-    running = _running(cluster, web)
+    running = cluster.replicas_wanted(web.app.name)
+    _note_cpu(web, running, sample.at_s)
     tells = running and all(each.released for each in running) and not _works_off(web.app, sample)
     windows = web.responses.answered(sample.at_s, sample.flows) if tells else web.responses.close()
     if not running or any(flow_now(web, flow).profile == UNKNOWN for flow in web.app.flows):

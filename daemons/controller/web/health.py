@@ -139,7 +139,7 @@ class HealthChecks:
             return
         replica = min(ready, key=lambda each: (health.ill[each.job.name].since_s, each.order))
         ill, number = health.ill[replica.job.name], health.replaced(now_s) + 1
-        running = self.cluster.replicas_wanted(web.app.name)
+        running = len(self.cluster.replicas_wanted(web.app.name))
         numbers = (("unhealthy_s", now_s - ill.since_s), ("in_last_hour", float(number)))
         change = Change(replica.job.name, replica.revision, ChangeKind.STOP, (), Reason(ReasonCode.UNHEALTHY, numbers))
         if self._deciding.desired.apply((change,), now_s):
@@ -181,7 +181,7 @@ class HealthChecks:
     def _is_in_progress(self, web: WebEntry) -> bool:
         """Return whether instances start or stop, or a stopped one has not been replaced yet."""
         replicas = self.cluster.replicas.get(web.app.name, {}).values()
-        wanted = [replica for replica in replicas if replica.phase is JobPhase.RUNNING]
+        wanted = self.cluster.replicas_wanted(web.app.name)
         if any(not replica.released for replica in wanted) or any(
             replica not in wanted and not replica.clear for replica in replicas
         ):

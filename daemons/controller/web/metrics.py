@@ -52,7 +52,7 @@ def read(cluster: Cluster, scrape: Scrape) -> None:
     for name, web in apps[:APPS_MAX]:
         _traffic(name, web, scrape)
         running = sum(replica.released for replica in cluster.replicas.get(name, {}).values())
-        scrape.put(INSTANCES, float(cluster.replicas_wanted(name)), name, "wanted")
+        scrape.put(INSTANCES, float(len(cluster.replicas_wanted(name))), name, "wanted")
         scrape.put(INSTANCES, float(running), name, "running")
 
 

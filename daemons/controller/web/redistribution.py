@@ -184,7 +184,7 @@ class Redistribution:
 
     def _ask_for(self, web: WebEntry, instances: int) -> None:
         """Have so many instances placed, unless they are on their way."""
-        if instances > self._cluster.replicas_wanted(web.app.name):
+        if instances > len(self._cluster.replicas_wanted(web.app.name)):
             web.grown = instances
             self._deciding.unit_of_work.place = True
 
@@ -192,8 +192,7 @@ class Redistribution:
         """Ask for more instances of an application that cannot keep up, while the work of its requests is not known:
         in proportion to what it is asked for and what it answers, at most twice as many at a time. What was measured
         before the last one was started says nothing."""
-        sample, replicas = web.samples[-1], self._cluster.replicas.get(web.app.name, {}).values()
-        running = [replica for replica in replicas if replica.phase is RUNNING]
+        sample, running = web.samples[-1], self._cluster.replicas_wanted(web.app.name)
         began_s = sample.at_s - max((flow.window_s for flow in sample.flows), default=0.0)
         work_off_s = self._settings.web_planning.work_off_s
         asked_per_s = sum(flow.offered / flow.window_s + flow.queued / work_off_s for flow in sample.flows)

@@ -17,14 +17,13 @@ from daemons.controller.state.web_app import WebEntry, flow_utility, utility_of
 from daemons.controller.web.snapshot import NOT_MEASURED, flow_now
 from daemons.decision.gains import columns_of
 from daemons.values.view_format import Row, age_since
-from shared.values.jobs import JobPhase
 from shared.values.web_app import Flow, Limits
 
 
 def app_row(cluster: Cluster, web: WebEntry, now_s: float) -> Row:
     """Return a web application as a row of the list."""
     app = web.app
-    replicas = _wanted(cluster, app.name)
+    replicas = cluster.replicas_wanted(app.name)
     allotments = [allotment for replica in replicas for allotment in replica.allotments]
     return {
         "name": app.name,
@@ -45,11 +44,6 @@ def app_row(cluster: Cluster, web: WebEntry, now_s: float) -> Row:
         "measured_age_s": age_since(web.measured_at_s, now_s),
         "accepted_at_s": web.accepted_s,
     }
-
-
-def _wanted(cluster: Cluster, app: str) -> list[JobEntry]:
-    replicas = cluster.replicas.get(app, {})
-    return [replica for _, replica in sorted(replicas.items()) if replica.phase is JobPhase.RUNNING]
 
 
 def app_details(cluster: Cluster, deciding: DecisionCycle, web: WebEntry, now_s: float) -> Row:
