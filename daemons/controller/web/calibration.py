@@ -18,19 +18,15 @@ from shared.base.errors import InvalidValue
 from shared.values.web_app import WebApp
 
 
-def note_cpu(cluster: Cluster, web: WebEntry, now_s: float) -> None:
+def note_cpu(web: WebEntry, running: list[JobEntry], now_s: float) -> None:
     """Note which CPU an application's running instances have. O(instances)."""
-    _note_cpu(web, cluster.replicas_wanted(web.app.name), now_s)
-
-
-def _note_cpu(web: WebEntry, running: list[JobEntry], now_s: float) -> None:
     web.responses.given(sum(one.cpu_mhz for each in running for one in each.allotments), now_s)
 
 
 def calibrate(cluster: Cluster, web: WebEntry, sample: Sample) -> None:
     """Take a sample in that has just been added to an application. O(instances + flows)."""
     running = cluster.replicas_wanted(web.app.name)
-    _note_cpu(web, running, sample.at_s)
+    note_cpu(web, running, sample.at_s)
     tells = running and all(each.released for each in running) and not _works_off(web.app, sample)
     windows = web.responses.answered(sample.at_s, sample.flows) if tells else web.responses.close()
     if not running or any(flow_now(web, flow).profile == UNKNOWN for flow in web.app.flows):

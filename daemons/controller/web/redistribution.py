@@ -110,7 +110,7 @@ class Redistribution:
         if changes:
             self._deciding.adjusted(changes, now_s)
             for web in self._cluster.web.values():
-                note_cpu(self._cluster, web, now_s)
+                note_cpu(web, self._cluster.replicas_wanted(web.app.name), now_s)
 
     def changes(self, now_s: float) -> list[Change]:
         """Return the changes of CPU that would help; none where they would not, or figures are missing."""

@@ -26,7 +26,7 @@ def test_a_sample_counts_where_cpu_changed_at_its_begin(harness: ControllerHarne
     cluster, at_s = harness.controller.cluster, harness.now_s
     web = cluster.web["shop"]
     before, web.responses.mhz = web.factors.get("browse"), 1.0  # it has more since then
-    note_cpu(cluster, web, at_s + part * SAMPLE_S)
+    note_cpu(web, cluster.replicas_wanted(web.app.name), at_s + part * SAMPLE_S)
     calibrate(cluster, web, Sample(at_s + SAMPLE_S, (SLOW,)))
     web.responses.given(2.0, at_s + SAMPLE_S)  # the window ends
     calibrate(cluster, web, Sample(at_s + 2.0 * SAMPLE_S, (SLOW,)))
