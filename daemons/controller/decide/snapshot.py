@@ -49,6 +49,7 @@ from shared.policy_api.snapshot import (
     stage_columns,
 )
 from shared.values.jobs import Constraint, ConstraintKind, Job, JobPhase, Stage
+from shared.values.migration import ties
 from shared.values.nodes import Node, NodeCondition, NodeService
 from shared.values.vms import VmState
 
@@ -244,30 +245,35 @@ class SnapshotBuilder:
         uses, but at most what its node has for such VMs.
 
         While an operator drains a node, all have to do with half of an equal part of the CPU of the other nodes: so
-        much fits on them, whatever the sizes (see `DRAINED_FRAC`). What is left after `DRAINED_CYCLES` moves to
-        however little CPU. `drained`: a node that counts as drained from now on.
+        much fits on them, whatever the sizes (see `DRAINED_FRAC`). What is left there after `DRAINED_CYCLES` moves to
+        however little CPU; the others leave it half of what they need. A node with nothing but VMs that cannot move
+        counts as drained. `drained`: a node that an operator drains from now on.
         """
         least = {entry.job.name: entry.job.min_mhz for entry in jobs}
         needs: dict[str, dict[str, float]] = {}
+        begun_s: dict[str, float] = {}  # of the drains that VMs hold up
         for entry in jobs:
             if not (entry.adopted and entry.phase is JobPhase.RUNNING and entry.allotments):
                 continue
             node = self.cluster.nodes.get(entry.allotments[0].node)
-            if node is not None and node.inventory is not None:
-                need_mhz = min(needed_mhz(node, entry.adopted), entry.job.speed_on_mhz(node.inventory))
-                needs.setdefault(node.name, {})[entry.job.name] = need_mhz
+            if node is None or node.inventory is None:
+                continue
+            need_mhz = min(needed_mhz(node, entry.adopted), entry.job.speed_on_mhz(node.inventory))
+            needs.setdefault(node.name, {})[entry.job.name] = need_mhz
+            if (node.held or node.name == drained) and not (is_off_limits(entry) or ties(entry.instances[0].needs)):
+                begun_s[node.name] = node.since_s if node.held else now_s
         nodes = self.cluster.nodes
-        draining_s = [nodes[name].since_s for name in needs if nodes[name].held]
-        draining_s += [now_s for name in needs if name == drained and not nodes[name].held]
-        if not draining_s:
-            for name, of_node in needs.items():
-                least |= fair_needs(of_node, self._room_mhz(nodes[name]))
-        elif now_s < min(draining_s) + DRAINED_CYCLES * self.settings.decide_s:
+        if begun_s and now_s < max(begun_s.values()) + DRAINED_CYCLES * self.settings.decide_s:
             together = {vm: mhz for of_node in needs.values() for vm, mhz in of_node.items()}
             room_mhz = math.fsum(
                 self._room_mhz(node) for name, node in nodes.items() if node.schedulable and name != drained
             )
             least |= {vm: DRAINED_FRAC * mhz for vm, mhz in fair_needs(together, room_mhz).items()}
+        else:
+            kept_frac = DRAINED_FRAC if begun_s else 1.0
+            for name in needs.keys() - begun_s.keys():
+                fair = fair_needs(needs[name], self._room_mhz(nodes[name]))
+                least |= {vm: kept_frac * mhz for vm, mhz in fair.items()}
         return [least[entry.job.name] for entry in jobs]
 
     @staticmethod
