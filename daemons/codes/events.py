@@ -94,7 +94,7 @@ _JOBS = (
     ("vm-adopted", "job", "An adoption was accepted."),
     ("adoption-failed", "job", "An adoption failed; nothing of the VM changed."),
     ("adopted-vm-off", "job", "An adopted VM no longer runs."),
-    ("adopted-vm-on", "job", "An adopted VM runs again."),
+    ("adopted-vm-on", "job", "An adopted VM runs: its adoption is done, or it was started again."),
     ("vm-failover", "VM", "Its node is proven off; it is restarted on another one."),
     ("vm-start-requested", "job", "An operator started the adopted VM (`trimtab vms start`)."),
     ("vm-shutdown-requested", "job", "An operator shuts the adopted VM down (`trimtab vms shutdown`)."),

@@ -44,6 +44,7 @@ PER_CAUSE: Mapping[str, tuple[str, float]] = {
     "request received": ("request", 1.0),
     "asked": ("request", 1.0),
     "happened: vm-adopted": ("request", 1.0),
+    "happened: adopted-vm-on": ("request", 1.0),
     # nodes: each is drained, or comes back after a fault
     "queue declared": ("node", 1.0),
     # history
