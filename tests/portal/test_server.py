@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import resource
 import socket
@@ -15,6 +16,7 @@ from starlette.types import Receive, Scope, Send
 from structlog.testing import capture_logs
 
 from daemons.portal.http.limits import AddressLimits, Bounds
+from daemons.portal.http.middleware import HttpMiddleware, Rules
 from daemons.portal.http.server import listening, server
 from shared.base.errors import PermanentError
 
@@ -38,10 +40,13 @@ async def app(scope: Scope, receive: Receive, send: Send) -> None:
 
 
 @asynccontextmanager
-async def served(connections_max: int = 500, request_s: float = 5.0, address_max: int = 32) -> AsyncIterator[int]:
-    """The port of a server with these bounds."""
+async def served(
+    connections_max: int = 500, request_s: float = 5.0, address_max: int = 32, rules: Rules | None = None
+) -> AsyncIterator[int]:
+    """The port of a server with these bounds; with `rules` behind the portal's middleware."""
     sock = listening("127.0.0.1", 0)
-    made = server(app, AddressLimits(Bounds(connections_max, address_max)), request_s=request_s)
+    limits = AddressLimits(Bounds(connections_max, address_max))
+    made = server(app if rules is None else HttpMiddleware(app, rules, limits), limits, request_s=request_s)
     task = asyncio.create_task(made.serve([sock]))
     try:
         yield int(sock.getsockname()[1])
@@ -168,3 +173,23 @@ def test_a_head_that_is_too_long_is_refused() -> None:
 def test_a_port_that_is_taken_is_told() -> None:
     with listening("127.0.0.1", 0) as taken, pytest.raises(PermanentError, match="port"):
         listening("127.0.0.1", taken.getsockname()[1])
+
+
+def test_requests_that_are_over_leave_nothing_to_the_garbage_collector() -> None:
+    """It may come only after thousands of them."""
+
+    async def story() -> tuple[set[bytes], int]:
+        async with served(rules=Rules(frozenset({"portal.test"}), frozenset(), secure=False)) as port:
+            gc.collect()
+            gc.disable()
+            try:
+                answers = {await said(port, HEAD + b"Connection: close\r\n\r\n") for _ in range(20)}
+                await asyncio.sleep(0.1)
+                left = sum(type(one).__name__ == "RequestResponseCycle" for one in gc.get_objects())
+            finally:
+                gc.enable()
+            return {answer.split(b"\r\n")[0] for answer in answers}, left
+
+    answers, left = asyncio.run(story())
+    assert answers == {b"HTTP/1.1 200 OK"}
+    assert left <= 1

@@ -134,6 +134,7 @@ class HttpMiddleware:
             # what follows from a reader that has been given up is no defect
         finally:
             self._limits.end_request(address)
+            del state["body"]  # else it and uvicorn's request refer to each other, and wait for the garbage collector
 
 
 def _refusal(scope: Scope, rules: Rules) -> tuple[int, str] | None:
