@@ -246,8 +246,8 @@ class SnapshotBuilder:
 
         While an operator drains a node, all have to do with half of an equal part of the CPU of the other nodes: so
         much fits on them, whatever the sizes (see `DRAINED_FRAC`). What is left there after `DRAINED_CYCLES` moves to
-        however little CPU; the others leave it half of what they need. A node with nothing but VMs that cannot move
-        counts as drained. `drained`: a node that an operator drains from now on.
+        however little CPU; the VMs of other nodes then need half of what they did. VMs that cannot move do not hold a
+        drain up. `drained`: a node that an operator drains from now on.
         """
         least = {entry.job.name: entry.job.min_mhz for entry in jobs}
         needs: dict[str, dict[str, float]] = {}
