@@ -118,7 +118,7 @@ class JobDemand:
 
     def omegas(self, level: float) -> Floats:
         """Speed that every job needs for a level in MHz, float64[n]; 0 without a goal or work left."""
-        self._sums(level)
+        self._speeds(level)
         return self._spread(self._omega, np.zeros(len(self)))
 
     def utilities(self, level: float) -> Floats:
@@ -188,20 +188,27 @@ class JobDemand:
             at = aim
         return at, STEPS_MAX
 
-    def _sums(self, at: float) -> tuple[float, float, float]:
-        """Sum of the speeds, the part of jobs below their highest speed, and its derivative by `at`."""
+    def _speeds(self, at: float) -> _Number:
+        """Set the delays, the speeds, and which jobs are below their highest; return the derivative of the margin."""
         margin, steepness = self._margin(at)
-        delay, omega, active = self._delay, self._omega, self._active
+        delay = self._delay
         np.multiply(self._r, margin, out=delay)
         np.subtract(self._b, delay, out=delay)
-        np.greater(delay, self._tb, out=active)
+        np.greater(delay, self._tb, out=self._active)
         np.maximum(delay, self._tb, out=delay)
-        np.divide(self._a, delay, out=omega)
+        np.divide(self._a, delay, out=self._omega)
+        return steepness
+
+    def _sums(self, at: float) -> tuple[float, float, float]:
+        """Sum of the speeds, the part of jobs below their highest speed, and its derivative by `at`."""
+        steepness = self._speeds(at)
+        delay, omega, active = self._delay, self._omega, self._active
         total = float(omega.sum())
         active *= omega
         moving = float(active.sum())
         active /= delay
-        active *= steepness
+        if self._weights is not None:
+            active *= steepness
         return total, moving, float(active @ self._r)
 
     def _margin(self, at: float) -> tuple[_Number, _Number]:

@@ -9,7 +9,7 @@ deviations are taken to be `PRIOR_FRAC` of the load.
 
 from __future__ import annotations
 
-import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,6 +17,7 @@ from numpy.typing import ArrayLike
 from scipy.special import ndtri  # type: ignore[import-untyped]  # scipy has no types of its own
 
 from shared.base.errors import InvalidValue
+from shared.policy_api.snapshot import Floats
 
 FREE_GAP, DEAR_GAP = 0.02, 0.10  # between these head-room shrinks from all that is wanted to the least
 LEAST_QUANTILE = 0.8
@@ -51,22 +52,37 @@ class LoadForecast:
 def forecast_load(ages_s: ArrayLike, loads_mhz: ArrayLike, now_mhz: float, horizon_s: float) -> LoadForecast:
     """Return what load is to come within `horizon_s`. ages_s: how long ago each sample of `loads_mhz` ended, 0 for the
     newest. Without samples, that of now. O(samples)."""
-    ages, loads = np.asarray(ages_s, dtype=np.float64), np.asarray(loads_mhz, dtype=np.float64)
-    if not len(loads):
-        return LoadForecast(now_mhz, now_mhz, 0.0)
-    weights = np.exp((ages.min() - ages) / MEMORY_S)  # the newest counts, however old it is
-    total = float(weights.sum())
-    mean_age, mean = float(weights @ ages) / total, float(weights @ loads) / total
-    apart = ages - mean_age
-    spread_s2 = float(weights @ apart**2) / total
-    known = len(loads) > 3 and spread_s2 > 1.0  # samples of one moment are no line
-    slope = -float(weights @ (apart * (loads - mean))) / total / spread_s2 if known else 0.0
-    line = mean - slope * apart
-    many = total * total / float(weights @ weights)
+    (found,) = forecast_loads(np.array([ages_s]), np.array([loads_mhz]), (now_mhz,), horizon_s)
+    return found
+
+
+def forecast_loads(
+    ages_s: Floats, loads_mhz: Floats, now_mhz: Sequence[float], horizon_s: float
+) -> tuple[LoadForecast, ...]:
+    """Return `forecast_load` of many loads with equally many samples, float64[loads, samples]: each as if it were
+    forecast alone, to the last bit. O(loads x samples)."""
+    if not ages_s.shape[1]:
+        return tuple(LoadForecast(now, now, 0.0) for now in now_mhz)
+    weights = np.exp((ages_s.min(axis=1, keepdims=True) - ages_s) / MEMORY_S)  # the newest counts, however old it is
+    total = weights.sum(axis=1)
+    mean_age, mean = _dot(weights, ages_s) / total, _dot(weights, loads_mhz) / total
+    apart = ages_s - mean_age[:, np.newaxis]
+    spread_s2 = _dot(weights, apart**2) / total
+    known = (spread_s2 > 1.0) & (ages_s.shape[1] > 3)  # samples of one moment are no line
+    off = loads_mhz - mean[:, np.newaxis]
+    slope = np.where(known, -_dot(weights, apart * off) / total / np.where(known, spread_s2, 1.0), 0.0)
+    off = loads_mhz - (mean[:, np.newaxis] - slope[:, np.newaxis] * apart)
+    many = total * total / _dot(weights, weights)
     prior = PRIOR_SAMPLES * (PRIOR_FRAC * mean) ** 2
-    spread = math.sqrt((many * float(weights @ (loads - line) ** 2) / total + prior) / (many + PRIOR_SAMPLES))
-    ahead = mean + slope * mean_age + max(0.0, slope) * horizon_s
-    return LoadForecast(now_mhz, ahead, spread)
+    spread = np.sqrt((many * _dot(weights, off**2) / total + prior) / (many + PRIOR_SAMPLES))
+    ahead = mean + slope * mean_age + np.maximum(0.0, slope) * horizon_s
+    return tuple(map(LoadForecast, now_mhz, ahead.tolist(), spread.tolist()))
+
+
+def _dot(one: Floats, other: Floats) -> Floats:
+    """Return the dot product of each row."""
+    product: Floats = np.matmul(one[:, np.newaxis, :], other[:, :, np.newaxis])
+    return product[:, 0, 0]
 
 
 def headroom_quantile(most: float, gap: float) -> float:

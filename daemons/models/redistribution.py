@@ -9,6 +9,7 @@ utility. O((jobs + instances) x steps).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -87,13 +88,15 @@ class Curves:
         late_mhz = apps.late_mhz
         self.bends_mhz = np.where(late_mhz > 0.0, late_mhz, 1.0)
         self._mhz = self.bends_mhz[:, np.newaxis] * _GRID
+        self._ends_mhz = self._mhz.copy()
+        self._ends_mhz[:, -1] = math.inf  # the last line goes on
         self._utility = apps.utility(self._mhz)
         self._rows = np.arange(len(late_mhz))
         self.best = self._utility.max(axis=1)
 
     def utilities(self, mhz: Floats) -> Floats:
         """Utility of each with so much CPU, float64[applications]."""
-        at = np.clip((self._mhz <= mhz[:, np.newaxis]).sum(axis=1), 1, len(_GRID) - 1)
+        at = np.clip((self._ends_mhz > mhz[:, np.newaxis]).argmax(axis=1), 1, len(_GRID) - 1)
         low, high = self._mhz[self._rows, at - 1], self._mhz[self._rows, at]
         below, above = self._utility[self._rows, at - 1], self._utility[self._rows, at]
         part = np.clip((mhz - low) / (high - low), 0.0, 1.0)

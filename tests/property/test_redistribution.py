@@ -372,3 +372,19 @@ def test_what_is_kept_of_jobs_between_two_looks_is_not_stale(core: Controller) -
     expected = naive(core)
 
     assert path.changes(NOW_S) == expected.changes
+
+
+@settings(max_examples=examples(100), deadline=None)
+@given(core=clusters)
+def test_what_is_kept_of_places_between_two_looks_is_not_stale(core: Controller) -> None:
+    path = Redistribution(core.cluster, SETTINGS, core.deciding)
+    path.changes(NOW_S)
+    for entry in core.cluster.active.values():
+        frac = 0.3 if entry.job.app else 0.9
+        entry.allotments = tuple(replace(one, cpu_mhz=frac * one.cpu_mhz) for one in entry.allotments)
+    expected = naive(core)
+    assert path.changes(NOW_S) == expected.changes
+
+    next(iter(core.cluster.nodes.values())).condition = NodeCondition.UNKNOWN
+    expected = naive(core)
+    assert path.changes(NOW_S) == expected.changes

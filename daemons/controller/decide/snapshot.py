@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -341,13 +342,15 @@ class SnapshotBuilder:
             if entry.phase is not running
             or not entry.released
             or entry.held
-            or is_off_limits(entry)
+            or (entry.terms is not None and is_off_limits(entry))
             or entry.reconciliation_paused is not None
             or now_s < entry.not_before_s
         }
         draining = {name for name, node in self.cluster.nodes.items() if node.service is NodeService.DRAINING}
         if draining:
             suspects.update(e for e in entries if any(allotment.node in draining for allotment in e.allotments))
+        if not suspects:
+            return np.zeros(len(entries), dtype=np.bool_)
         fixed = {entry for entry in suspects.intersection(entries) if self.is_fixed(entry, now_s)}
         return np.array([entry in fixed for entry in entries], dtype=np.bool_)
 
@@ -357,8 +360,8 @@ class SnapshotBuilder:
         cluster, up = self.cluster, NodeCondition.UP
         nodes, instances = cluster.nodes.values(), cluster.instances
         found = [*cluster.actions.values(), *cluster.missing.values(), *cluster.left.values()]
-        busy = [vm for node in nodes for vm, status in node.vms.items() if status.busy]
-        busy += [vm for node in nodes for vm in node.in_progress]
+        busy = [status.vm for status in chain.from_iterable([node.vms.values() for node in nodes]) if status.busy]
+        busy += chain.from_iterable([node.in_progress for node in nodes])
         found += [instances[vm] for vm in busy if vm in instances]
         for node in [node for node in nodes if node.condition is not up or not node.claimed.keys() <= node.vms.keys()]:
             found += [one for vm, one in node.claimed.items() if node.condition is not up or vm not in node.vms]

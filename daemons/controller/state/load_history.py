@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import attrgetter
 
 import numpy as np
 
-from daemons.models.load_forecast import LoadForecast, forecast_load
+from daemons.models.load_forecast import LoadForecast, forecast_loads
 from daemons.values.settings import WebPlanning
 from shared.policy_api.snapshot import Floats
 from shared.values.web_app import FlowSample
@@ -76,13 +77,16 @@ class LoadHistory:
         planning: WebPlanning,
         quantile: float | None = None,
         background_mhz: float = 0.0,
+        forecast: LoadForecast | None = None,
     ) -> LoadPlan:
         """Return the load of `app` that a decision plans for, see `models.load_forecast`. Waiting requests are worked
         off in addition, and instances can use only part of their CPU. quantile: replaces that of the planning.
-        background_mhz: what its instances use whatever they are asked for."""
+        background_mhz: what its instances use whatever they are asked for. forecast: that of `forecasts`, if already
+        computed."""
         if not len(self.at_s):
             return LoadPlan(0.0, 0.0)
-        forecast = self._forecast(works, planning)
+        if forecast is None:
+            (forecast,) = forecasts([self], [works], planning.horizon_s)
         if planning.known_mhz is not None:
             planned = planning.known_mhz(app, float(self.at_s[-1]))
         else:
@@ -91,13 +95,12 @@ class LoadHistory:
         planned += waiting / planning.work_off_s + background_mhz
         return LoadPlan(planned / planning.usable_frac, (forecast.expected_mhz + background_mhz) / planning.usable_frac)
 
-    def _forecast(self, works: Mapping[str, float], planning: WebPlanning) -> LoadForecast:
-        whole = len(self.at_s) - bool(self.seconds[-1] < RECENT_S)
-        asked_mcycles = np.zeros(len(self.at_s))
+    def asked_mcycles(self, works: Mapping[str, float]) -> Floats:
+        """Return the work that was asked for in each point, float64[points]."""
+        asked = np.zeros(len(self.at_s))
         for flow, counts in self.offered.items():
-            asked_mcycles += counts * works.get(flow, 0.0)
-        ages, loads = float(self.at_s[-1]) - self.at_s[:whole], asked_mcycles[:whole] / self.seconds[:whole]
-        return forecast_load(ages, loads, self.now_mhz(works), planning.horizon_s)
+            asked += counts * works.get(flow, 0.0)
+        return asked
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +109,30 @@ class LoadPlan:
 
     planned_mhz: float
     expected_mhz: float
+
+
+def forecasts(
+    histories: Sequence[LoadHistory], works: Sequence[Mapping[str, float]], horizon_s: float
+) -> list[LoadForecast]:
+    """Return the forecast of each load; a last point that is hardly begun does not count. Those with equally many
+    points are computed at once."""
+    found = [LoadForecast(0.0, 0.0, 0.0)] * len(histories)
+    alike: dict[tuple[int, bool], list[int]] = {}
+    for row, history in enumerate(histories):
+        if points := len(history.at_s):
+            alike.setdefault((points, bool(history.seconds[-1] < RECENT_S)), []).append(row)
+    for (points, begun), rows in alike.items():
+        whole = slice(points - begun)
+        at_s, seconds = (np.array([column(histories[row]) for row in rows]) for column in _COLUMNS)
+        asked = np.array([histories[row].asked_mcycles(works[row]) for row in rows])
+        now_mhz = [histories[row].now_mhz(works[row]) for row in rows]
+        ages, loads = at_s[:, -1:] - at_s[:, whole], asked[:, whole] / seconds[:, whole]
+        for row, forecast in zip(rows, forecast_loads(ages, loads, now_mhz, horizon_s), strict=True):
+            found[row] = forecast
+    return found
+
+
+_COLUMNS = attrgetter("at_s"), attrgetter("seconds")
 
 
 def _longer(column: Floats) -> Floats:

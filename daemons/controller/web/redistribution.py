@@ -4,9 +4,9 @@ back. Nothing is moved, suspended or stopped."""
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from itertools import chain
+from itertools import chain, islice, repeat
 from operator import attrgetter
 from typing import Any
 
@@ -59,6 +59,18 @@ class _Declared:
 
 
 @dataclass(frozen=True, slots=True)
+class _Wanted:
+    """Where the instances of some entries are to be, as columns: their `allotments` by entry, how many each has
+    (`counts`), the names of the nodes whose rows `node` has (-1: none of these), `had_mhz`."""
+
+    allotments: Sequence[tuple[Allotment, ...]]
+    counts: Ints
+    names: Sequence[str]
+    node: Ints
+    had_mhz: Floats
+
+
+@dataclass(frozen=True, slots=True)
 class _Instances:
     """Instances that run where CPU is shared. `entries`: jobs, or instances of applications as jobs of their own; `of`:
     the row of its entry, rising; `node`: the row of its node; `had_mhz`: what it has. int64[n], float64[n]."""
@@ -93,6 +105,7 @@ class Redistribution:
         self._cluster, self._settings, self._deciding = cluster, settings, deciding
         self._by_utility = shares_by_utility(settings.placement)
         self._jobs, self._replicas = _declared([]), _declared([])
+        self._wanted, self._replicas_wanted = _wanted([], []), _wanted([], [])
 
     def needed(self) -> bool:
         """Return whether there is an application that it looks at."""
@@ -123,7 +136,8 @@ class Redistribution:
                 self._catch_up(web)
         if not apps:
             return []
-        nodes = [node for node in self._cluster.nodes.values() if self._is_shared(node)]
+        up = [node for node in self._cluster.nodes.values() if node.condition is NodeCondition.UP]
+        nodes = [node for node in up if node.inventory is not None and not node.environment]
         vcpu_mhz = max((node.inventory.core_mhz for node in nodes if node.inventory), default=0.0)
         if vcpu_mhz <= 0.0:
             return []
@@ -202,10 +216,6 @@ class Redistribution:
             return
         self._ask_for(web, min(math.ceil(len(running) * min(2.0, asked_per_s / answered_per_s)), web.app.max_instances))
 
-    @staticmethod
-    def _is_shared(node: NodeEntry) -> bool:
-        return node.inventory is not None and node.condition is NodeCondition.UP and not node.environment
-
     def _gather(self, nodes: Sequence[NodeEntry], apps: Sequence[WebEntry], now_s: float) -> _Found:
         """O(nodes + active jobs + their instances)."""
         of_app = {web.app.name: at for at, web in enumerate(apps)}
@@ -217,10 +227,12 @@ class Redistribution:
         jobs = [entry for entry in active if not (entry.job.app or entry.adopted)]
         replicas = [entry for entry in active if entry.job.app in of_app]
         fixed = self._deciding.builder.are_fixed([*jobs, *replicas], now_s)
-        rows = {node.name: at for at, node in enumerate(nodes)}
+        names = [node.name for node in nodes]
         runs = np.array([entry.phase is RUNNING for entry in jobs], dtype=np.bool_)
         self._jobs, self._replicas = _declared_by(jobs, self._jobs), _declared_by(replicas, self._replicas)
-        placed, free = _placed(jobs, self._jobs, runs & ~fixed[: len(jobs)], rows)
+        self._wanted = _wanted_of(jobs, names, self._wanted)
+        self._replicas_wanted = _wanted_of(replicas, names, self._replicas_wanted)
+        placed, free = _placed(jobs, self._jobs, self._wanted, runs & ~fixed[: len(jobs)])
         stages = _stages(jobs, self._jobs)
         stages = with_work_left(
             stages, *self._cluster.lengths.means_left(jobs, stages.done_mcycles, left_mcycles(stages))
@@ -231,7 +243,8 @@ class Redistribution:
         needs = cycle_needs(stages, self._settings.decide_s)  # as a cycle's decision takes it
         app = np.array([of_app[entry.job.app] for entry in replicas], dtype=np.int64)
         replicas_run = np.array([entry.phase is RUNNING for entry in replicas], dtype=np.bool_)
-        replicas_placed, replicas_free = _placed(replicas, self._replicas, replicas_run & ~fixed[len(jobs) :], rows)
+        movable = replicas_run & ~fixed[len(jobs) :]
+        replicas_placed, replicas_free = _placed(replicas, self._replicas, self._replicas_wanted, movable)
         kept = _taken(replicas_placed, ~replicas_free & _column(replicas, "released", np.bool_))
         others = [jobs[row] for row in np.flatnonzero(~runs).tolist()]
         return _Found(
@@ -275,18 +288,29 @@ def _declared(jobs: Sequence[Job]) -> _Declared:
     )
 
 
+def _wanted_of(entries: Sequence[JobEntry], names: Sequence[str], last: _Wanted) -> _Wanted:
+    """Return where they are to be. The last result is reused while that is the same, as mostly it is between two looks
+    at a load that has not moved."""
+    by_entry = [*map(attrgetter("allotments"), entries)]
+    return last if by_entry == last.allotments and names == last.names else _wanted(by_entry, names)
+
+
+def _wanted(by_entry: Sequence[tuple[Allotment, ...]], names: Sequence[str]) -> _Wanted:
+    rows = {name: row for row, name in enumerate(names)}
+    counts = np.fromiter(map(len, by_entry), np.int64, len(by_entry))
+    allotments = [*chain.from_iterable(by_entry)]
+    node = np.fromiter(map(rows.get, map(attrgetter("node"), allotments), repeat(-1)), np.int64, len(allotments))
+    return _Wanted(by_entry, counts, names, node, _column(allotments, "cpu_mhz"))
+
+
 def _placed(
-    entries: Sequence[JobEntry], declared: _Declared, movable: Bools, rows: Mapping[str, int]
+    entries: Sequence[JobEntry], declared: _Declared, wanted: _Wanted, movable: Bools
 ) -> tuple[_Instances, Bools]:
     """Return all instances that have a node, and whether each of the entries may be changed: those that are `movable`
     and run only on these nodes."""
-    by_entry = [*map(attrgetter("allotments"), entries)]
-    allotments, counts = [*chain.from_iterable(by_entry)], np.fromiter(map(len, by_entry), np.int64, len(entries))
-    node = np.array([rows.get(allotment.node, -1) for allotment in allotments], dtype=np.int64)
-    of = np.repeat(np.arange(len(entries)), counts)
-    elsewhere = np.bincount(of[node < 0], minlength=len(entries)) > 0
-    placed = _Instances(entries, declared, of, node, _column(allotments, "cpu_mhz"))
-    return placed, movable & (counts > 0) & ~elsewhere
+    of = np.repeat(np.arange(len(entries)), wanted.counts)
+    elsewhere = np.bincount(of[wanted.node < 0], minlength=len(entries)) > 0
+    return _Instances(entries, declared, of, wanted.node, wanted.had_mhz), movable & (wanted.counts > 0) & ~elsewhere
 
 
 def _taken(placed: _Instances, which: Bools) -> _Instances:
@@ -361,14 +385,17 @@ def _resized(jobs: _Instances, mhz: Floats, replicas: _Instances, replica_mhz: F
     more_mhz = np.bincount(of, given_mhz, len(entries)) - np.bincount(of, had_mhz, len(entries))
     rows = np.flatnonzero(np.bincount(of, differs, len(entries)))
     rows = rows[np.argsort(more_mhz[rows], kind="stable")]
-    begins = np.searchsorted(of, rows).tolist()
-    given = np.maximum(given_mhz, LEAST_MHZ).tolist()
-    changes, resize = [], ChangeKind.RESIZE
-    for row, begin in zip(rows.tolist(), begins, strict=True):
-        entry = entries[row]
-        allotments = tuple([Allotment(had.node, given[at]) for at, had in enumerate(entry.allotments, begin)])
-        changes.append(Change(entry.job.name, entry.revision, resize, allotments, reason))
-    return changes
+    resized = [entries[row] for row in rows.tolist()]
+    before = [*map(attrgetter("allotments"), resized)]
+    counts = np.fromiter(map(len, before), np.int64, len(before))
+    ends = np.cumsum(counts)
+    at = np.arange(counts.sum()) + np.repeat(np.searchsorted(of, rows) - ends + counts, counts)
+    nodes = map(attrgetter("node"), chain.from_iterable(before))
+    after = map(Allotment, nodes, np.maximum(given_mhz[at], LEAST_MHZ).tolist())
+    return [
+        Change(entry.job.name, entry.revision, ChangeKind.RESIZE, tuple(islice(after, count)), reason)
+        for entry, count in zip(resized, counts.tolist(), strict=True)
+    ]
 
 
 def _is_known(web: WebEntry) -> bool:

@@ -10,7 +10,7 @@ import numpy as np
 
 from daemons.controller.state.cluster import Cluster
 from daemons.controller.state.jobs import JobEntry
-from daemons.controller.state.load_history import LoadPlan
+from daemons.controller.state.load_history import LoadPlan, forecasts
 from daemons.controller.state.web_app import WebEntry
 from daemons.models.response_calibration import ResponseFactor
 from daemons.values.settings import WebPlanning
@@ -77,11 +77,16 @@ def web_columns(apps: list[WebEntry], at_cycle: bool = True) -> WebColumns:
     )
 
 
-def _load(web: WebEntry, works: Mapping[str, float], planning: WebPlanning | None) -> LoadPlan:
-    """Return the load to plan for, or the current load where nothing is planned."""
+def _loads(apps: list[WebEntry], works: list[dict[str, float]], planning: WebPlanning | None) -> list[LoadPlan]:
+    """Return the loads to plan for, or the current loads where nothing is planned."""
     if planning is None:
-        return LoadPlan(web.load.now_mhz(works) + web.work.background_mhz, 0.0)
-    return web.load.plan(web.app.name, works, planning, web.headroom_quantile, web.work.background_mhz)
+        current = [web.load.now_mhz(work) + web.work.background_mhz for web, work in zip(apps, works, strict=True)]
+        return [LoadPlan(load_mhz, 0.0) for load_mhz in current]
+    ahead = forecasts([web.load for web in apps], works, planning.horizon_s)
+    return [
+        web.load.plan(web.app.name, work, planning, web.headroom_quantile, web.work.background_mhz, forecast)
+        for web, work, forecast in zip(apps, works, ahead, strict=True)
+    ]
 
 
 def flow_columns(apps: list[WebEntry], planning: WebPlanning | None = None) -> FlowColumns:
@@ -93,7 +98,7 @@ def flow_columns(apps: list[WebEntry], planning: WebPlanning | None = None) -> F
     works: list[dict[str, float]] = [{} for _ in apps]
     for row, flow, now in rows:
         works[row][flow.name] = now.work_mcycles
-    loads = [_load(web, each, planning) for web, each in zip(apps, works, strict=True)]
+    loads = _loads(apps, works, planning)
     flows = [flow for _, flow, _ in rows]
     work = _floats([now.work_mcycles for _, _, now in rows])
     fitted = [now.work_mcycles if flow.c_mhz_s is None else flow.c_mhz_s for _, flow, now in rows]

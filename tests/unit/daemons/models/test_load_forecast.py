@@ -6,10 +6,23 @@ import math
 from collections.abc import Sequence
 from random import Random
 
+import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from daemons.models.load_forecast import LEAST_QUANTILE, PRIOR_FRAC, forecast_load, headroom_quantile
+from daemons.models.load_forecast import (
+    LEAST_QUANTILE,
+    MEMORY_S,
+    PRIOR_FRAC,
+    PRIOR_SAMPLES,
+    LoadForecast,
+    forecast_load,
+    forecast_loads,
+    headroom_quantile,
+)
 from shared.base.errors import InvalidValue
+from tests.extent import examples
 
 
 def planned_mhz(
@@ -97,3 +110,46 @@ def test_expected_is_the_line_and_after_a_step_the_load_of_now() -> None:
     loads = [100.0 + 5.0 * (-1.0) ** row for row in range(60)]
     expected = [forecast_load(ages, loads, now_mhz, 60.0).expected_mhz for now_mhz in (95.0, 105.0, 150.0, 50.0)]
     assert expected == pytest.approx([100.0, 100.0, 150.0, 50.0], rel=0.01)
+
+
+def plainly(ages_s: Sequence[float], loads_mhz: Sequence[float], now_mhz: float, horizon_s: float) -> LoadForecast:
+    """The same by loops."""
+    weights = [math.exp((min(ages_s) - age) / MEMORY_S) for age in ages_s]
+    total = sum(weights)
+    mean_age = sum(weight * age for weight, age in zip(weights, ages_s, strict=True)) / total
+    mean = sum(weight * load for weight, load in zip(weights, loads_mhz, strict=True)) / total
+    rows = [*zip(weights, ages_s, loads_mhz, strict=True)]
+    spread_s2 = sum(weight * (age - mean_age) ** 2 for weight, age, _ in rows) / total
+    slope = 0.0
+    if len(rows) > 3 and spread_s2 > 1.0:
+        slope = -sum(weight * (age - mean_age) * (load - mean) for weight, age, load in rows) / total / spread_s2
+    error = sum(weight * (load - mean + slope * (age - mean_age)) ** 2 for weight, age, load in rows) / total
+    many = total**2 / sum(weight**2 for weight in weights)
+    prior = PRIOR_SAMPLES * (PRIOR_FRAC * mean) ** 2
+    spread = math.sqrt((many * error + prior) / (many + PRIOR_SAMPLES))
+    return LoadForecast(now_mhz, mean + slope * mean_age + max(0.0, slope) * horizon_s, spread)
+
+
+@settings(max_examples=examples(100))
+@given(apps=st.integers(1, 5), samples=st.integers(1, 64), seed=st.integers(0, 2**32 - 1))
+def test_many_loads_at_once_are_what_each_is_alone_and_by_loops(apps: int, samples: int, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    ages = np.cumsum(rng.choice([0.0, 20.0, 60.0, 4_000.0], (apps, samples)), axis=1)[:, ::-1].copy()
+    loads = rng.choice([0.0, 1.0, 1e4], (apps, 1)) * rng.uniform(0.5, 2.0, (apps, samples))
+    now_mhz = loads[:, -1].tolist()
+
+    found = forecast_loads(ages, loads, now_mhz, 900.0)
+
+    alone = [forecast_load(*each, 900.0) for each in zip(ages, loads, now_mhz, strict=True)]
+    assert [*found] == alone
+    for one, each in zip(found, zip(ages.tolist(), loads.tolist(), now_mhz, strict=True), strict=True):
+        other = plainly(*each, 900.0)
+        assert (one.ahead_mhz, one.spread_mhz) == pytest.approx((other.ahead_mhz, other.spread_mhz), rel=1e-6, abs=1e-9)
+
+
+def test_no_loads_and_loads_without_samples() -> None:
+    assert forecast_loads(np.zeros((0, 3)), np.zeros((0, 3)), (), 60.0) == ()
+    assert forecast_loads(np.zeros((2, 0)), np.zeros((2, 0)), (1.0, 2.0), 60.0) == (
+        LoadForecast(1.0, 1.0, 0.0),
+        LoadForecast(2.0, 2.0, 0.0),
+    )

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from daemons.controller.state.load_history import POINT_S, POINTS_MAX, RECENT_S, LoadHistory
+from daemons.controller.state.load_history import POINT_S, POINTS_MAX, RECENT_S, LoadHistory, forecasts
 from daemons.models.load_forecast import forecast_load
 from daemons.values.settings import WebPlanning
 from shared.values.web_app import FlowSample
@@ -125,3 +125,18 @@ def test_what_is_planned_for_is_that_of_plain_loops(samples: list[tuple[float, i
     forecast = forecast_load([now_s - at_s for at_s, *_ in whole], loads, history.now_mhz(WORKS), 60.0)
     assert found == forecast.planned_mhz(0.5)
     assert history.plan("shop", WORKS, AS_IT_IS).expected_mhz == forecast.expected_mhz
+
+
+def test_many_histories_are_forecast_at_once_as_each_alone() -> None:
+    """With no points, with as many as others, with more, and with a last point that is hardly begun."""
+    histories = [LoadHistory() for _ in range(6)]
+    for number, history in enumerate(histories[1:]):
+        for at in range((3, 3, 7, 7, 9)[number]):
+            said(history, 20.0 * (at + 1), 100 * (number + at), 7)
+    histories[-1].add(200.0, (FlowSample("browse", 5.0, offered=3),))
+    works = [WORKS, WORKS, {"browse": 30.0}, WORKS, {}, WORKS]
+
+    found = forecasts(histories, works, 900.0)
+
+    assert found == [forecasts([one], [work], 900.0)[0] for one, work in zip(histories, works, strict=True)]
+    assert len({*found}) == 5  # the one without points and the one without work are alike
