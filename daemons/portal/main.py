@@ -39,6 +39,7 @@ from shared.metrics import exposition
 from shared.metrics.exposition import MetricsServer, is_local, registry_of
 from shared.protocol import topology
 from shared.runtime import startup
+from shared.runtime.garbage_collection import collect_young
 from shared.runtime.logs import get_logger
 from shared.runtime.server_tls import load_certificate, tls_of
 from shared.runtime.systemd_notify import Notifier
@@ -226,7 +227,8 @@ class Process:
                 get_logger("reload").error("certificate not reloaded", problems=[str(it) for it in error.problems])
 
     async def _tend(self) -> None:
-        """Report to the supervisor that the loop runs, and the state."""
+        """Report to the supervisor that the loop runs, and the state; remove the garbage of requests, of which a quiet
+        portal has few."""
         every_s = min(self._notifier.watchdog_s or STATUS_S, STATUS_S)
         counting: asyncio.Task[None] | None = None
         while True:
@@ -235,6 +237,7 @@ class Process:
             self._notifier.status(f"{broker}, {self._portal.readers} browsers follow changes")
             if counting is None or counting.done():  # a store that hangs does not keep the supervisor waiting
                 counting = asyncio.create_task(self._count())
+            collect_young()
             await asyncio.sleep(every_s)
 
     def _readers(self) -> int:

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import subprocess
 import sys
+import weakref
+
+from shared.runtime.garbage_collection import collect_young
 
 # Much that lives, then cycles of some size that are dropped one after the other; says how many were there at most.
 PROGRAM = """
@@ -44,3 +48,21 @@ def most_there(how: str) -> int:
 
 def test_garbage_is_found_soon_beside_much_that_stays() -> None:
     assert most_there("kept") * 2 < most_there("frozen alone")
+
+
+class Cycle:
+    def __init__(self) -> None:
+        self.own = self
+
+
+def test_young_garbage_goes_at_once_and_what_lives_stays() -> None:
+    gc.disable()
+    try:
+        alive, dropped = Cycle(), Cycle()
+        seen = [weakref.ref(alive), weakref.ref(dropped)]
+        del dropped
+        assert all(each() for each in seen)
+        collect_young()
+        assert [each() for each in seen] == [alive, None]
+    finally:
+        gc.enable()
