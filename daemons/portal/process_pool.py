@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import signal
 from collections.abc import Callable
 from concurrent.futures import Executor, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
@@ -13,6 +12,7 @@ from multiprocessing import get_context
 from typing import Any, TypeVar
 
 from shared.base.errors import TransientError
+from shared.runtime.child_process import live_with_parent
 from shared.runtime.garbage_collection import keep_what_is_there
 
 T = TypeVar("T")
@@ -51,7 +51,7 @@ class ProcessPool:
 
     async def _try(self, call: Callable[..., T], *values: Any) -> T:
         if self._pool is None:
-            self._pool = ProcessPoolExecutor(1, get_context("spawn"), _begin, (self._niceness,))
+            self._pool = ProcessPoolExecutor(1, get_context("spawn"), _begin, (self._niceness, os.getpid()))
         work = partial(_do, call) if self._own else call
         return await asyncio.wrap_future(self._pool.submit(work, *values))
 
@@ -61,9 +61,9 @@ class ProcessPool:
             self._pool.shutdown(wait=False, cancel_futures=True)
 
 
-def _begin(niceness: int) -> None:
-    """Set up the process: the answering process decides when it ends."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+def _begin(niceness: int, parent: int) -> None:
+    """Set up the process: the answering process decides when it ends, also by being killed."""
+    live_with_parent(parent)
     os.nice(niceness)
 
 

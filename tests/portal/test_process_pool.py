@@ -6,11 +6,30 @@ import asyncio
 import gc
 import os
 import signal
+import subprocess
+import sys
+from pathlib import Path
 
+import psutil  # type: ignore[import-untyped]
 import pytest
 
 from daemons.portal.process_pool import WAITING_MAX, ProcessPool, TooBusy
 from shared.base.errors import InvalidValue
+from tests.support.paths import ROOT
+from tests.support.shell_harness import wait_for
+
+PORTAL = """
+import asyncio, os
+from daemons.portal.process_pool import ProcessPool
+
+async def story():
+    drawings, reports = ProcessPool("drawings", 0), ProcessPool("reports", 0)
+    print(await drawings.do(os.getpid), await reports.do(os.getpid), flush=True)
+    await asyncio.sleep(600.0)
+
+if __name__ == "__main__":
+    asyncio.run(story())
+"""
 
 
 def _refuse() -> None:
@@ -34,6 +53,22 @@ def test_it_is_another_process_that_gives_way_and_is_begun_again_when_it_was_kil
 
     assert len({os.getpid(), first, second}) == 3
     assert nice == min(19, os.nice(0) + 3)
+
+
+def test_none_outlives_a_portal_that_was_killed(tmp_path: Path) -> None:
+    program = tmp_path / "portal.py"
+    program.write_text(PORTAL, "utf-8")
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    with subprocess.Popen([sys.executable, str(program)], stdout=subprocess.PIPE, env=environment, text=True) as portal:
+        assert portal.stdout is not None
+        computing = [psutil.Process(int(pid)) for pid in portal.stdout.readline().split()]
+        portal.kill()
+        wait_for(lambda: not any(map(_runs, computing)))
+    assert len(computing) == 2
+
+
+def _runs(process: psutil.Process) -> bool:
+    return bool(process.is_running() and process.status() != psutil.STATUS_ZOMBIE)
 
 
 def test_who_is_one_too_many_is_told_so() -> None:
