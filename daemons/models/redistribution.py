@@ -10,14 +10,13 @@ utility. O((jobs + instances) x steps).
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from scipy.optimize import brentq  # type: ignore[import-untyped]  # scipy has no types of its own
 
 from daemons.models.level import JobDemand
-from daemons.models.web_utility import AppColumns, AppUtility
+from daemons.models.web_utility import AppColumns
 from shared.policy_api.snapshot import Floats, Ints
 
 LOWEST = -50.0  # a level at which jobs get next to nothing
@@ -46,7 +45,7 @@ class Running:
     replica_least_mhz: Floats
     replica_most_mhz: Floats
     demand: JobDemand
-    apps: Sequence[AppUtility]
+    apps: AppColumns
     fixed_mhz: Floats
     waiting: bool = False
 
@@ -65,7 +64,7 @@ class Shared:
 def redistribute(running: Running, curves: Curves | None = None) -> Shared:
     """Return the CPU of each workload such that the application with the lowest utility and the jobs have the same
     utility. curves: those of `running.apps`, if already computed."""
-    search = _Search(running, curves or Curves(AppColumns(running.apps)))
+    search = _Search(running, curves or Curves(running.apps))
     best = running.demand.best
     at = best if search.gap(best) >= 0.0 else LOWEST
     if at < best and search.gap(LOWEST) > 0.0:
@@ -76,7 +75,7 @@ def redistribute(running: Running, curves: Curves | None = None) -> Shared:
 def outlook_of(running: Running, mhz: Floats, replica_mhz: Floats, curves: Curves | None = None) -> Shared:
     """Return what so much CPU of each job's instance and each application's means. curves: as for `redistribute`."""
     totals: Floats = np.bincount(running.replica_app, replica_mhz, len(running.apps)) + running.fixed_mhz
-    utilities = tuple((curves or Curves(AppColumns(running.apps))).utilities(totals).tolist())
+    utilities = tuple((curves or Curves(running.apps)).utilities(totals).tolist())
     return Shared(mhz, replica_mhz, running.demand.solve(float(mhz.sum())).level, utilities)
 
 

@@ -219,6 +219,12 @@ def each_of(columns: Columns) -> list[Columns]:
     return [kind(*row) for row in zip(*(getattr(columns, each.name).tolist() for each in fields(kind)), strict=True)]
 
 
+def some_of(columns: Columns, rows: Ints) -> Columns:
+    """Return some of the models of a model of columns, float64[models], as a model of columns: float64[rows, 1]."""
+    kind = type(columns)
+    return kind(*(getattr(columns, each.name)[rows, np.newaxis] for each in fields(kind)))
+
+
 def check(field: str, value: Figure, good: bool | np.bool_ | Bools, expected: str) -> None:
     """Raise `InvalidValue` for the first figure that is not as it has to be."""
     if good is not True and not np.all(good):

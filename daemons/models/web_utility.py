@@ -18,7 +18,17 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import ArrayLike
 
-from daemons.models.response import Figure, FlowFigures, Hyperbola, ResponseModel, check, each_of, model_of, stacked
+from daemons.models.response import (
+    Figure,
+    FlowFigures,
+    Hyperbola,
+    ResponseModel,
+    check,
+    each_of,
+    model_of,
+    some_of,
+    stacked,
+)
 from daemons.models.utility import unweighted, weighted
 from shared.policy_api.snapshot import Floats, FlowColumns, Ints, WebColumns
 from shared.values.web_app import ModelForm
@@ -102,18 +112,29 @@ class AppColumns:
     """Applications side by side, with the same utilities as each alone. O(flows) to make; a step of numpy per kind of
     model, not per application, to ask."""
 
-    def __init__(self, apps: Sequence[AppUtility]) -> None:
-        self._max_mhz = np.array([[app.max_mhz] for app in apps]).reshape(len(apps), 1)
-        self._importance = np.array([[app.importance] for app in apps]).reshape(len(apps), 1)
+    def __init__(self, max_mhz: Floats, importance: Floats, flows: Sequence[tuple[Ints, FlowUtility]]) -> None:
+        """max_mhz, importance: float64[applications]. flows: those of some applications, float64[flows, 1], beside the
+        rows of these; no application is twice in one part."""
+        self._max_mhz, self._importance = max_mhz[:, np.newaxis], importance[:, np.newaxis]
+        self._flows = flows
+
+    @classmethod
+    def of(cls, apps: Sequence[AppUtility]) -> AppColumns:
+        """Return these applications side by side."""
         # by kind and by place among the flows of an application, so that no application is there twice
         members: dict[tuple[type, int], list[tuple[int, FlowUtility]]] = {}
         for row, app in enumerate(apps):
             for place, flow in enumerate(app.flows):
                 members.setdefault((type(flow.model), place), []).append((row, flow))
-        self._flows = [
+        flows = [
             (np.array([row for row, _ in found]), _side_by_side([flow for _, flow in found]))
             for found in members.values()
         ]
+        max_mhz, importance = ([getattr(app, name) for app in apps] for name in ("max_mhz", "importance"))
+        return cls(np.array(max_mhz, dtype=np.float64), np.array(importance, dtype=np.float64), flows)
+
+    def __len__(self) -> int:
+        return len(self._max_mhz)
 
     @property
     def best(self) -> Floats:
@@ -167,6 +188,12 @@ def _side_by_side(flows: Sequence[FlowUtility]) -> FlowUtility:
     return FlowUtility(stacked([flow.model for flow in flows]), *columns)
 
 
+def _some_of(columns: FlowUtility, rows: Ints) -> FlowUtility:
+    """Return some of the flows of columns, float64[flows], as columns: float64[rows, 1]."""
+    figures = (getattr(columns, name)[rows, np.newaxis] for name in _FIGURES)
+    return FlowUtility(some_of(columns.model, rows), *figures)
+
+
 def _each_of(columns: FlowUtility) -> list[FlowUtility]:
     """Return the flows of columns, float64[flows]."""
     figures = (getattr(columns, name).tolist() for name in _FIGURES)
@@ -188,21 +215,43 @@ def app_utilities(web: WebColumns, flows: FlowColumns, vcpu_mhz: ArrayLike) -> t
     application; `shifted-hyperbola` takes `load_mhz` as it is. Raises `InvalidValue` for a required figure that is
     missing (NaN). O(flows); flows of one kind are solved together.
     """
-    loads = np.bincount(flows.app, flows.rate_per_s * flows.work_mcycles, len(web.names))
-    speeds = np.broadcast_to(np.asarray(vcpu_mhz, dtype=np.float64), len(web.names))
-    kinds: dict[tuple[ModelForm, bool], list[int]] = {}
-    for row, kind in enumerate(zip(flows.model, flows.throughput.tolist(), strict=True)):
-        kinds.setdefault(kind, []).append(row)
     made: dict[int, FlowUtility] = {}
-    for (form, throughput), members in kinds.items():
-        rows = np.array(members)
-        columns = _of_rows(flows, rows, form, throughput, loads[flows.app[rows]], speeds[flows.app[rows]])
-        made.update(zip(members, _each_of(columns), strict=True))
+    for rows, columns in _by_kind(web, flows, vcpu_mhz):
+        made.update(zip(rows.tolist(), _each_of(columns), strict=True))
     own: list[list[FlowUtility]] = [[] for _ in web.names]
     for row, app in enumerate(flows.app.tolist()):
         own[app].append(made[row])
     limits = zip(own, web.max_mhz.tolist(), web.importance.tolist(), strict=True)
     return tuple(AppUtility(tuple(each), max_mhz, importance) for each, max_mhz, importance in limits)
+
+
+def app_columns(web: WebColumns, flows: FlowColumns, vcpu_mhz: ArrayLike) -> AppColumns:
+    """Return `app_utilities` side by side. O(flows), numpy but for the kinds of flows."""
+    order = np.argsort(flows.app, kind="stable")
+    place = np.empty(len(order), dtype=np.int64)  # among the flows of its application
+    place[order] = np.arange(len(order)) - np.searchsorted(flows.app[order], flows.app[order])
+    parts: list[tuple[Ints, FlowUtility]] = []
+    for rows, columns in _by_kind(web, flows, vcpu_mhz):
+        for number in range(int(place[rows].max()) + 1):
+            chosen = np.flatnonzero(place[rows] == number)
+            if len(chosen):
+                parts.append((flows.app[rows[chosen]], _some_of(columns, chosen)))
+    return AppColumns(web.max_mhz, web.importance, parts)
+
+
+def _by_kind(web: WebColumns, flows: FlowColumns, vcpu_mhz: ArrayLike) -> list[tuple[Ints, FlowUtility]]:
+    """Return the flows of each kind as columns, float64[flows], beside their rows."""
+    loads = np.bincount(flows.app, flows.rate_per_s * flows.work_mcycles, len(web.names))
+    speeds = np.broadcast_to(np.asarray(vcpu_mhz, dtype=np.float64), len(web.names))
+    kinds: dict[tuple[ModelForm, bool], list[int]] = {}
+    for row, kind in enumerate(zip(flows.model, flows.throughput.tolist(), strict=True)):
+        kinds.setdefault(kind, []).append(row)
+    found = []
+    for (form, throughput), members in kinds.items():
+        rows = np.array(members)
+        app = flows.app[rows]
+        found.append((rows, _of_rows(flows, rows, form, throughput, loads[app], speeds[app])))
+    return found
 
 
 def expected_flows(flows: FlowColumns) -> FlowColumns:

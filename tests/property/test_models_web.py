@@ -12,6 +12,7 @@ from daemons.models.web_utility import (
     AppColumns,
     AppUtility,
     FlowUtility,
+    app_columns,
     app_utilities,
     flow_utility,
     throughput_utility,
@@ -121,7 +122,7 @@ def test_many_at_once_as_one_at_a_time(app: AppUtility, values: list[float]) -> 
     several=st.lists(apps | st.just(AppUtility((), 1000.0, 2.0)), max_size=6), values=st.lists(allotments, min_size=1)
 )
 def test_applications_side_by_side_are_as_each_alone(several: list[AppUtility], values: list[float]) -> None:
-    columns = AppColumns(several)
+    columns = AppColumns.of(several)
     late = [max((flow.late_mhz for flow in app.flows), default=0.0) for app in several]
 
     assert columns.utility(np.array([values] * len(several)).reshape(-1, len(values))).tolist() == [
@@ -153,7 +154,10 @@ def test_the_flows_of_a_snapshot_are_as_each_made_alone(
     app = [row % apps_count for row in range(len(rows))]
     sums = [sum(r * w for r, w, of in zip(rate, work, app, strict=True) if of == each) for each in range(apps_count)]
     web = WebColumns(
-        tuple("abcd"[:apps_count]), *(np.ones(apps_count, dtype=np.int64),) * 2, *(np.ones(apps_count),) * 2
+        tuple("abcd"[:apps_count]),
+        *(np.ones(apps_count, dtype=np.int64),) * 2,
+        np.full(apps_count, 1e4),
+        np.linspace(1.0, 2.0, apps_count),
     )
     flows = FlowColumns(
         tuple("abcdefghijkl"[: len(rows)]),
@@ -184,3 +188,9 @@ def test_the_flows_of_a_snapshot_are_as_each_made_alone(
             one = flow_utility(model, goal[row], 0.01, percentile[row], factor[row])
         alone[of].append(one)
     assert [each.flows for each in found] == [tuple(own) for own in alone]
+    at_once, one_by_one = app_columns(web, flows, vcpu_mhz), AppColumns.of(found)
+    given_mhz = np.tile([0.0, 0.5, 1.0, 1e3, 1e5], (apps_count, 1))
+    assert len(at_once) == len(one_by_one) == apps_count
+    assert at_once.utility(given_mhz).tolist() == one_by_one.utility(given_mhz).tolist()
+    assert at_once.late_mhz.tolist() == one_by_one.late_mhz.tolist()
+    assert at_once.best.tolist() == one_by_one.best.tolist()

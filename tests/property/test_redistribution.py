@@ -31,7 +31,7 @@ from daemons.models.level import JobDemand
 from daemons.models.load_forecast import headroom_quantile
 from daemons.models.redistribution import Running, Shared, outlook_of, redistribute
 from daemons.models.stages import stage_work_left
-from daemons.models.web_utility import AppUtility, app_utilities
+from daemons.models.web_utility import AppColumns, AppUtility, app_utilities
 from daemons.models.work_left import RatioHistory
 from daemons.values.records.cluster import ReconciliationPause, WorkRatioRecord
 from daemons.values.settings import ControllerSettings, PolicyChoice
@@ -269,7 +269,7 @@ def naive(core: Controller) -> Expected:
         replica_least_mhz=np.full(len(replicas), LEAST_MHZ),
         replica_most_mhz=np.array(replica_most),
         demand=JobDemand(a, b, r, tb, None if (importance == 1.0).all() else importance),
-        apps=utilities,
+        apps=AppColumns.of(utilities),
         fixed_mhz=np.array(fixed_mhz),
         waiting=waiting,
     )

@@ -25,8 +25,9 @@ from daemons.models.level import JobDemand
 from daemons.models.load_forecast import headroom_quantile
 from daemons.models.redistribution import Curves, Running, Shared, outlook_of, redistribute
 from daemons.models.stages import JobStages, cycle_needs, finish_s, job_stages, left_mcycles, with_work_left
-from daemons.models.web_utility import AppColumns, AppUtility, app_utilities
-from daemons.values.settings import ControllerSettings
+from daemons.models.web_utility import AppColumns, AppUtility, app_columns, app_utilities
+from daemons.values.settings import ControllerSettings, WebPlanning
+from shared.base.dataclass_columns import from_columns
 from shared.base.errors import InvalidValue
 from shared.policy_api.decision import UNBOUNDED, Change, ChangeKind, Reason, ReasonCode
 from shared.policy_api.snapshot import Bools, Floats, Ints, StageColumns, stage_columns
@@ -145,9 +146,8 @@ class Redistribution:
         if not len(found.replicas.of):
             return []
         try:
-            utilities = app_utilities(web_columns(apps), flow_columns(apps, self._settings.web_planning), vcpu_mhz)
-            running = _running(nodes, found, utilities)
-            columns = AppColumns(utilities)
+            columns = app_columns(web_columns(apps), flow_columns(apps, self._settings.web_planning), vcpu_mhz)
+            running = _running(nodes, found, columns)
             curves = Curves(columns)
             now = outlook_of(running, found.jobs.had_mhz, found.replicas.had_mhz, curves)
             then = redistribute(running, curves)
@@ -189,10 +189,10 @@ class Redistribution:
             full = all_mhz[at] > 0.0 and given_mhz[at] > FULL_FRAC * all_mhz[at]
             if not full or then.utilities[at] >= then.level - WORTH:
                 continue
-            utility, each_mhz = running.apps[at], largest.item(at)
+            utility, each_mhz = _utility_of(web, self._settings.web_planning, vcpu_mhz), largest.item(at)
             if float(utility.utility(given_mhz[at] + each_mhz)) < then.utilities[at] + WORTH:
                 continue
-            (lasting,) = app_utilities(web_columns([web]), flow_columns([web], planning), vcpu_mhz)
+            lasting = _utility_of(web, planning, vcpu_mhz)
             lacks_mhz = float(lasting.mhz(min(then.level, lasting.best - WORTH))) - given_mhz[at]
             self._ask_for(web, count + max(1, math.ceil(min(lacks_mhz / each_mhz, web.app.max_instances))))
 
@@ -338,7 +338,7 @@ def _demand(declared: _Declared, left_mcycles: Floats, best_s: Floats, now_s: fl
     return declared.instances * left_mcycles, goal_s, span_s, best_s, declared.importance
 
 
-def _running(nodes: Sequence[NodeEntry], found: _Found, apps: Sequence[AppUtility]) -> Running:
+def _running(nodes: Sequence[NodeEntry], found: _Found, apps: AppColumns) -> Running:
     """Return the running workloads in the form that the model takes. Raises `InvalidValue` for figures that it does not
     accept."""
     jobs, replicas = found.jobs, found.replicas
@@ -392,10 +392,19 @@ def _resized(jobs: _Instances, mhz: Floats, replicas: _Instances, replica_mhz: F
     at = np.arange(counts.sum()) + np.repeat(np.searchsorted(of, rows) - ends + counts, counts)
     nodes = map(attrgetter("node"), chain.from_iterable(before))
     after = map(Allotment, nodes, np.maximum(given_mhz[at], LEAST_MHZ).tolist())
-    return [
-        Change(entry.job.name, entry.revision, ChangeKind.RESIZE, tuple(islice(after, count)), reason)
-        for entry, count in zip(resized, counts.tolist(), strict=True)
-    ]
+    return from_columns(
+        Change,
+        [*map(attrgetter("job.name"), resized)],
+        [*map(attrgetter("revision"), resized)],
+        [ChangeKind.RESIZE] * len(resized),
+        [*zip(after)] if (counts == 1).all() else [tuple(islice(after, count)) for count in counts.tolist()],
+        [reason] * len(resized),
+    )
+
+
+def _utility_of(web: WebEntry, planning: WebPlanning, vcpu_mhz: float) -> AppUtility:
+    (utility,) = app_utilities(web_columns([web]), flow_columns([web], planning), vcpu_mhz)
+    return utility
 
 
 def _is_known(web: WebEntry) -> bool:

@@ -12,7 +12,7 @@ import pytest
 from daemons.models.level import JobDemand
 from daemons.models.redistribution import Running, outlook_of, redistribute
 from daemons.models.response import MultiServer
-from daemons.models.web_utility import AppUtility, flow_utility
+from daemons.models.web_utility import AppColumns, AppUtility, flow_utility
 
 NODE_MHZ, CORE_MHZ = 8_000.0, 2_000.0
 
@@ -40,7 +40,7 @@ def running(seed: int, nodes: int, jobs: int, apps: int, load_frac: float) -> Ru
         replica_least_mhz=np.ones(len(at)),
         replica_most_mhz=np.full(len(at), NODE_MHZ),
         demand=JobDemand(left, span_s * rng.uniform(0.2, 1.0, jobs), span_s, left / CORE_MHZ),
-        apps=[app(load_frac * nodes * NODE_MHZ / apps) for _ in range(apps)],
+        apps=AppColumns.of([app(load_frac * nodes * NODE_MHZ / apps) for _ in range(apps)]),
         fixed_mhz=np.zeros(apps),
     )
 
@@ -112,7 +112,7 @@ def test_near_its_best_an_application_takes_nothing_from_jobs_that_are_better_of
     left = np.full(20, 4e6)
     demand = JobDemand(left, np.full(20, 6e3), np.full(20, 6e3), left / CORE_MHZ)
     slow = AppUtility((flow_utility(MultiServer(40.0, 0.3 * 6 * NODE_MHZ, CORE_MHZ), 0.2, 0.12),), math.inf, 1.0)
-    found = redistribute(replace(running(3, 6, 20, 1, 0.3), apps=[slow], demand=demand))
+    found = redistribute(replace(running(3, 6, 20, 1, 0.3), apps=AppColumns.of([slow]), demand=demand))
     assert found.utilities[0] == pytest.approx(slow.best - 0.01, abs=0.001)
     assert found.level > 0.5
 
