@@ -20,10 +20,10 @@ from shared.protocol.operator_messages import AdoptVm, PowerVm, ReleaseVm, SetJo
 from shared.values.actions import Action, ActionKind
 from shared.values.jobs import JobPhase, Rules
 from shared.values.migration import feature, page_need
-from shared.values.nodes import HugepagePool, Node, NumaCell
+from shared.values.nodes import HugepagePool, Node, NodeService, NumaCell
 from shared.values.vm_terms import OnShutdown, VmTerms
 from shared.values.vms import LIVE_STATES, VmState
-from sim_backend.fakes.hardware import PAGE_KIB, PLAIN, GuestHardware
+from sim_backend.fakes.hardware import PAGE_KIB, PLAIN, GuestHardware, lacking
 from sim_backend.fakes.host import Domain
 from sim_backend.fakes.hypervisor import FakeHypervisor
 from sim_backend.faults.invariants.guests import OVER
@@ -405,6 +405,28 @@ class AdoptedFaults:
     def host_died(self, node: str) -> None:
         """Note what lived on a host that has just died."""
         self._lost |= {vm for vm, (home, _) in self._lived.items() if home == node and vm in self._alive}
+
+    def is_stuck(self, vm: str) -> bool:
+        """Return whether it is an adopted VM that no other host in service could run now."""
+        own = next((one for one in self.vms if one.vm == vm), None)
+        found = self._where(own) if own is not None else None
+        if own is None or found is None:
+            return False
+        others = [each for each in self.loop.cluster.hypervisors.values() if each is not found[0] and each.up]
+        return all(
+            self.loop.store.get(("node", each.node.name)).service is not NodeService.IN_SERVICE
+            or lacking(each.node, own.hardware, [one.hardware for one in each.domains.values()], anew=True)
+            for each in others
+        )
+
+    def homes(self) -> frozenset[str]:
+        """Return the hosts on which VMs of owners live."""
+        names = {own.vm for own in self.vms}
+        return frozenset(
+            name
+            for name, hypervisor in self.loop.cluster.hypervisors.items()
+            if any(vm in names and domain.state in LIVE_STATES for vm, domain in hypervisor.domains.items())
+        )
 
     def unsettled(self) -> list[str]:
         """Return why jobs of adopted VMs do not show the true state yet."""

@@ -6,6 +6,7 @@ import math
 import traceback
 from collections import Counter
 from collections.abc import Callable
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from random import Random
 
@@ -185,6 +186,7 @@ class FaultRun:
         vms = draw_existing_vms(script.seed, nodes) if is_owned else ()
         self.adopted = AdoptedFaults(self.loop, vms, self.checker.report, self.done, self.checker.guests.touch)
         self.checker.guests.also = self.adopted.check
+        self.checker.apps.is_stuck = self.adopted.is_stuck
         self.checker.guests.also_order = self.adopted.ordered
         self._write_down()
 
@@ -203,7 +205,7 @@ class FaultRun:
                 self.loop.remove_web(script.app.name, self.loop.engine.now_s)
         if self.environments is not None:
             self.environments.end()
-        self._converge(until_s + (CONVERGE_S if held_up else REMOVE_S))
+        self._converge(until_s + (CONVERGE_S if held_up else REMOVE_S), self._held_up_for_good)
         if self.power is not None:
             self.power.check()
         for letter in self.loop.broker.dead_letters():
@@ -218,15 +220,22 @@ class FaultRun:
             self.checker.report("not-converged", why)
 
     def _held_up(self) -> frozenset[str]:
-        """Return the jobs that must run on certain nodes of which an application has one: a policy that moves nothing
-        lets them wait for as long as it stays there."""
-        if self.script.policy not in MOVING_NOTHING:
-            return frozenset()
+        """Return the jobs that must run on certain nodes of which an application or an adopted VM has one: a policy
+        that moves nothing lets them wait for as long as it stays there."""
         taken = {
             name
             for name, hypervisor in self.loop.cluster.hypervisors.items()
             if any(not one.foreign and workload_of(vm)[0] in self.loop.apps for vm, one in hypervisor.domains.items())
         }
+        return self._bound_to(taken) | self._held_up_for_good()
+
+    def _held_up_for_good(self) -> frozenset[str]:
+        """Return those of them that wait for the node of an adopted VM, which never ends."""
+        return self._bound_to(self.adopted.homes())
+
+    def _bound_to(self, taken: AbstractSet[str]) -> frozenset[str]:
+        if self.script.policy not in MOVING_NOTHING:
+            return frozenset()
         return frozenset(job.name for job in self.script.jobs if taken & {*job.rules.node_affinity})
 
     def outcome(self, more: tuple[Violation, ...] = (), crash: str = "") -> SeedOutcome:

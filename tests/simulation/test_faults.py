@@ -20,6 +20,7 @@ from sim_backend.fakes.hypervisor import FakeHypervisor
 from sim_backend.faults.adopted import OwnerFault
 from sim_backend.faults.run import (
     CONVERGE_S,
+    MOVING_NOTHING,
     FaultRun,
     RunKind,
     loop_settings,
@@ -79,6 +80,20 @@ def test_every_fault_of_existing_vms_really_happens_within_twenty_seeds() -> Non
         assert not outcome.violations, (seed, outcome.crash)
         happened |= set(outcome.faults)
     assert {fault.value for fault in OwnerFault} <= happened
+
+
+@pytest.mark.parametrize("seed", [793, 1044])
+def test_a_policy_that_moves_nothing_lets_a_job_wait_for_the_node_of_an_adopted_vm(seed: int) -> None:
+    """One that is suspended, and one that has never run."""
+    script = RunKind(existing_vms=True).script(seed)
+    assert script.policy in MOVING_NOTHING
+
+    assert run_script(script).violations == ()
+
+
+def test_vms_that_an_owner_has_brought_together_stay_while_neither_has_another_host() -> None:
+    """The only other host with the disk of one is being drained, and has no hugepages for the other."""
+    assert run_script(RunKind(existing_vms=True).script(1073)).violations == ()
 
 
 def test_scripts_with_existing_vms_have_no_application_and_few_jobs() -> None:

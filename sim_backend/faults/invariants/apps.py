@@ -25,6 +25,7 @@ class AppChecks:
 
     def __init__(self, loop: ClosedLoop, report: Callable[[str, str], None]) -> None:
         self._loop, self._report = loop, report
+        self.is_stuck: Callable[[str], bool] = lambda _name: False  # whether no other node could run it now
         self.accepted: set[str] = set()
         self._changed: list[Any] = []
         self._wanted: dict[str, Nodes] = {}  # where each workload is wanted to run
@@ -174,6 +175,9 @@ class AppChecks:
         own = domains(owner, scope)
         shared = {*own} & {each for name in far for each in domains(name, scope)}
         alone = owner in rules.vm_anti_affinity or (bool(rules.anti_affinity) and not group)
+        together = {owner, *(name for name in far if shared.intersection(domains(name, scope)))}
+        if len(together) > 1 and all(map(self.is_stuck, together)):
+            self.ruled_s |= dict.fromkeys(together, self._loop.engine.now_s)
         if (shared or (alone and len(set(own)) < len(own))) and not self._excused((owner, *far)):
             self._report("rule-broken", f"{owner} is to be apart from {sorted(far)}: {sorted(own)}")
 

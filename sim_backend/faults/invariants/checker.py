@@ -331,13 +331,13 @@ def term_of(message: AgentBound) -> int:
 def unsettled(loop: ClosedLoop, accepted: set[str], but: frozenset[str] = frozenset()) -> list[str]:
     """Return why the loop has not converged; empty when every accepted job is over, in the store and in the world, and
     no VM, image or operation is left except VMs of web applications that were not removed. `but`: jobs that may still
-    wait."""
+    wait, or are suspended."""
     why: list[str] = []
     for name in sorted(accepted):
         record = loop.store.get(("job", name))
         if record is None:
             why.append(f"{name} is not in the store")
-        elif record.phase is JobPhase.WAITING and name in but:
+        elif record.phase in (JobPhase.WAITING, JobPhase.SUSPENDED) and name in but:
             continue
         elif record.phase not in OVER:
             why.append(f"{name} is {record.phase}")
@@ -351,6 +351,6 @@ def unsettled(loop: ClosedLoop, accepted: set[str], but: frozenset[str] = frozen
         domains = hypervisor.domains.items()
         others = {vm: one for vm, one in domains if not (one.foreign or workload_of(vm)[0] in lasting)}
         why += [f"{vm} is {domain.state} on {name}" for vm, domain in others.items()]
-        why += [f"an image of {vm} is on {name}" for vm in hypervisor.images]
+        why += [f"an image of {vm} is on {name}" for vm in hypervisor.images if workload_of(vm)[0] not in but]
         why += [f"an operation on {vm} is in progress on {name}" for vm in hypervisor.operations]
     return why
