@@ -200,7 +200,7 @@ def has_leases(script: FaultScript) -> bool:
 
 class AdoptedFaults:
     """Carries them out on a loop; `done` counts them, `report` takes violations, `touch` is called before hypervisors
-    change."""
+    change; `started` counts what owners start, by VM."""
 
     def __init__(
         self,
@@ -209,8 +209,10 @@ class AdoptedFaults:
         report: Callable[[str, str], None],
         done: Counter[str],
         touch: Callable[[], None],
+        started: Counter[str],
     ) -> None:
         self.loop, self.vms, self._report, self._done, self._touch = loop, vms, report, done, touch
+        self._started = started
         self._asked: Counter[str] = Counter()
         self._unfit = 0
         self._off: set[str] = set()  # those that their operator asked to shut down last
@@ -328,8 +330,8 @@ class AdoptedFaults:
     def _start(self, own: ExistingVm) -> None:
         self._touch()
         found = self._where(own)
-        if found is not None:
-            found[0].owner_starts(own.vm, self.loop.engine.now_s)
+        if found is not None and found[0].owner_starts(own.vm, self.loop.engine.now_s):
+            self._started[own.vm] += 1
 
     def _record(self, own: ExistingVm) -> Any:
         """Return its job as stored, None if there is none."""

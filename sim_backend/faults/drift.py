@@ -63,11 +63,12 @@ def draw_drift(seed: int) -> tuple[Touch, ...]:
 
 class DriftChecks:
     """Invariants for the external changes that controllers report. `touched`: true number of external changes to the
-    VMs of a workload."""
+    VMs of a workload; `started`: how often its owner has started an adopted VM."""
 
     def __init__(self, report: Callable[[str, str], None]) -> None:
         self._report = report
         self.touched: Counter[str] = Counter()
+        self.started: Counter[str] = Counter()
         self._told: Counter[str] = Counter()
 
     def on_effect(self, effect: fx.Effect) -> None:
@@ -76,10 +77,14 @@ class DriftChecks:
         if type(event) is not Happened or not event.what.endswith(BLAMING):
             return
         workload = event.subject.rpartition(INSTANCE_SEPARATOR)[0]
+        touched = self.touched[workload]
+        if not workload:  # an adopted VM
+            workload = event.subject
+            touched = self.started[workload] if event.what == f"started{BLAMING}" else 0
         self._told[workload] += 1
-        if not self.touched[workload]:
+        if not touched:
             self._report("blamed-others", f"{event.what} {event.subject}: nobody else has touched it")
-        elif self._told[workload] > TOLD_MAX * self.touched[workload]:
+        elif self._told[workload] > TOLD_MAX * touched:
             self._report("tug-of-war", f"{event.what} {event.subject}: reported {self._told[workload]} times")
 
 

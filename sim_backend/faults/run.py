@@ -184,7 +184,9 @@ class FaultRun:
         self.drift = DriftFaults(self.loop, self.checker.guests, self.checker.drift, self.done, touches)
         self.balancer = BalancerFaults(self.loop, self.done, script.seed)
         vms = draw_existing_vms(script.seed, nodes) if is_owned else ()
-        self.adopted = AdoptedFaults(self.loop, vms, self.checker.report, self.done, self.checker.guests.touch)
+        self.adopted = AdoptedFaults(
+            self.loop, vms, self.checker.report, self.done, self.checker.guests.touch, self.checker.drift.started
+        )
         self.checker.guests.also = self.adopted.check
         self.checker.apps.is_stuck = self.adopted.is_stuck
         self.checker.guests.also_order = self.adopted.ordered

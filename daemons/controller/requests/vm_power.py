@@ -11,6 +11,7 @@ from daemons.controller.state import transitions
 from daemons.controller.state.cluster import Cluster
 from daemons.controller.state.failover import hindrance
 from daemons.controller.state.jobs import JobEntry
+from daemons.controller.state.migration_fit import pages_lacking_on
 from daemons.controller.state.nodes import NodeEntry
 from daemons.controller.state.queries import is_busy, is_unknown
 from daemons.controller.state.unit_of_work import UnitOfWork
@@ -62,6 +63,9 @@ class VmPower:
             return "no-memory", (
                 f"it needs {entry.instances[0].memory_mib:g} MiB, {max(0.0, free_mib):g} MiB are free on {node.name!r}"
             )
+        lacking = pages_lacking_on(self.cluster, entry.instances[0], node.name)
+        if lacking:
+            return "no-memory", f"VM {entry.job.name!r} {'; '.join(lacking)}"
         entry.terms, entry.crashes = replace(terms_of(entry), running=True), 0
         self._adopted.start(entry, node, status, now_s)
         self.unit_of_work.place = True

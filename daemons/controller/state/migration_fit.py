@@ -21,7 +21,7 @@ from daemons.values.replies import unknown
 from shared.policy_api.decision import Change, ChangeKind
 from shared.policy_api.snapshot import Bools, Floats, MigrationColumns
 from shared.values.jobs import JobPhase
-from shared.values.migration import PageUse, lacks, page_need, pages_of, parted, sentence, ties
+from shared.values.migration import PageUse, lacks, memory_needs, page_need, pages_of, parted, sentence, ties
 from shared.values.vms import HOLDING_STATES
 
 Texts = tuple[str, ...]
@@ -53,6 +53,12 @@ def why_not_on(cluster: Cluster, instance: Instance, name: str) -> Texts:
     """Return the same as sentences."""
     has, lack = _lacking(cluster, instance, name)
     return tuple(sentence(need, name, has) for need in lack)
+
+
+def pages_lacking_on(cluster: Cluster, instance: Instance, name: str) -> Texts:
+    """Return which of the VM's hugepages are not free on the node, as sentences (empty: nothing known)."""
+    has, lack = _lacking(cluster, instance, name)
+    return tuple(sentence(need, name, has) for need in memory_needs(lack))
 
 
 def misfit(cluster: Cluster, entry: JobEntry, change: Change) -> str:
