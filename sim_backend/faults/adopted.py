@@ -449,6 +449,8 @@ class AdoptedFaults:
                     why.append(f"{own.vm} is let go, and has our metadata on {hypervisor.node.name}")
             elif record.phase is not (JobPhase.RUNNING if live else JobPhase.SHUT_OFF):
                 why.append(f"{own.vm} is {domain.state.value}, its job {record.phase.value}")
+            elif hypervisor.lacking(domain):
+                continue  # others have taken its hugepages
             elif not live and (self._is_to_run(record) or (record.terms.running and own.vm in self._lost)):
                 why.append(f"{own.vm} is {domain.state.value}, and is wanted to run")
         return why

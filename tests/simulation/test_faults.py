@@ -91,6 +91,18 @@ def test_a_policy_that_moves_nothing_lets_a_job_wait_for_the_node_of_an_adopted_
     assert run_script(script).violations == ()
 
 
+@pytest.mark.parametrize("seed", [1215, 1527])
+def test_an_owner_who_starts_an_adopted_vm_is_named(seed: int) -> None:
+    """It has crashed and is to be restarted; the owner is first."""
+    assert run_script(RunKind(existing_vms=True).script(seed)).violations == ()
+
+
+@pytest.mark.parametrize("seed", [1577, 1974, 2325])
+def test_no_vm_is_started_whose_hugepages_are_taken(seed: int) -> None:
+    """By one that was moved there while it was off, and by one that started with its host."""
+    assert run_script(RunKind(existing_vms=True).script(seed)).violations == ()
+
+
 def test_vms_that_an_owner_has_brought_together_stay_while_neither_has_another_host() -> None:
     """The only other host with the disk of one is being drained, and has no hugepages for the other."""
     assert run_script(RunKind(existing_vms=True).script(1073)).violations == ()

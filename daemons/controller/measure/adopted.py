@@ -12,6 +12,7 @@ import math
 from daemons.controller.state import transitions
 from daemons.controller.state.cluster import Cluster
 from daemons.controller.state.jobs import Instance, JobEntry
+from daemons.controller.state.migration_fit import pages_lacking_on
 from daemons.controller.state.nodes import NodeEntry
 from daemons.controller.state.queries import is_busy, is_stale, is_unknown, last_node
 from daemons.controller.state.unit_of_work import UnitOfWork
@@ -109,6 +110,8 @@ class AdoptedVms:
         if off is None:
             self.homeless[entry.job.name], self._news = entry, True
             return math.inf
+        if pages_lacking_on(self.cluster, instance, off[0].name):
+            return now_s + self.settings.retry_s  # its node would refuse; an alarm says why it is off
         self.start(entry, *off, now_s)
         return math.inf
 

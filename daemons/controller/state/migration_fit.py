@@ -56,9 +56,13 @@ def why_not_on(cluster: Cluster, instance: Instance, name: str) -> Texts:
 
 
 def pages_lacking_on(cluster: Cluster, instance: Instance, name: str) -> Texts:
-    """Return which of the VM's hugepages are not free on the node, as sentences (empty: nothing known)."""
-    has, lack = _lacking(cluster, instance, name)
-    return tuple(sentence(need, name, has) for need in memory_needs(lack))
+    """Return which hugepages the node surely lacks for a start of the VM, as sentences (empty: it may have all). A VM
+    that is to run is started when that may succeed, even where a migration to the node would not be planned."""
+    node, pages = cluster.nodes.get(name), instance.pages
+    if node is None or node.inventory is None or not (pages.total_mib and node.inventory.migration_has):
+        return ()
+    has = _with_free(node.inventory.migration_has, pages, free_pages_mib(node, pages, instance, is_lax=True))
+    return tuple(sentence(need, name, has) for need in lacks(has, memory_needs(instance.needs)))
 
 
 def misfit(cluster: Cluster, entry: JobEntry, change: Change) -> str:
@@ -96,25 +100,36 @@ def _with_free(has: Texts, pages: PageUse, free_mib: Sequence[int]) -> Texts:
 
 
 def free_pages_mib(
-    node: NodeEntry, pages: PageUse, instance: Instance | None = None, coming: Iterable[Instance] = ()
+    node: NodeEntry,
+    pages: PageUse,
+    instance: Instance | None = None,
+    coming: Iterable[Instance] = (),
+    *,
+    is_lax: bool = False,
 ) -> list[int]:
     """Return the MiB that are free on a node in hugepages of each size of `pages`, for `instance` and in the NUMA cells
-    that `pages` must be in. What others hold in unknown cells counts as if it was in these."""
+    that `pages` must be in. What others hold in unknown cells counts as if it was in these, or, if `is_lax`, as if it
+    was in others."""
     if node.inventory is None:
         return [0] * len(pages.mib_by_size_kib)
     held = _pages_held(node, instance, coming)
     return [
-        min(_free(node, held, size_kib, frozenset()), _free(node, held, size_kib, pages.cells))
+        min(_free(node, held, size_kib, frozenset()), _free(node, held, size_kib, pages.cells, is_lax=is_lax))
         for size_kib, _ in pages.mib_by_size_kib
     ]
 
 
-def _free(node: NodeEntry, held: Sequence[PageUse], size_kib: int, cells: frozenset[int]) -> int:
+def _free(
+    node: NodeEntry, held: Sequence[PageUse], size_kib: int, cells: frozenset[int], *, is_lax: bool = False
+) -> int:
     """Return what is free in pages of a size in all of these NUMA cells together (none: in all that there are)."""
     assert node.inventory is not None
     pools = [pool for pool in node.inventory.hugepages if pool.size_kib == size_kib]
     total = sum(pool.total_mib for pool in pools if not cells or pool.cell in cells or pool.cell < 0)
-    used = sum(one.of_size(size_kib) for one in held if not (cells and one.cells) or one.cells & cells)
+    if cells and is_lax:
+        used = sum(one.of_size(size_kib) for one in held if one.cells and one.cells <= cells)
+    else:
+        used = sum(one.of_size(size_kib) for one in held if not (cells and one.cells) or one.cells & cells)
     return max(0, total - used)
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from daemons.controller.measure.adopted import is_lost
 from daemons.controller.state.fencing import heard_s, needs_no_fence
 from daemons.controller.state.jobs import JobEntry
+from daemons.controller.state.migration_fit import pages_lacking_on
 from daemons.controller.state.nodes import NodeEntry
 from daemons.controller.state.queries import last_node
 from daemons.controller.state.vm_terms import terms_of
@@ -95,7 +96,9 @@ def _adopted_alarms(tables: ViewContext, entry: JobEntry) -> Iterable[Row]:
         detail = f"{entry.adopted} is not defined on {where} any more; its definition is in the store"
         yield _alarm("adopted-vm-lost", entry.job.name, entry.wanted_s, detail)
     elif terms_of(entry).running:
-        yield _alarm("adopted-vm-off", entry.job.name, entry.wanted_s, f"{entry.adopted} is shut off on {where}")
+        lacking = pages_lacking_on(tables.cluster, instance, where)
+        detail = "; ".join((f"{entry.adopted} is shut off on {where}", *lacking))
+        yield _alarm("adopted-vm-off", entry.job.name, entry.wanted_s, detail)
 
 
 def _missing_alarms(tables: ViewContext, entry: JobEntry, now_s: float) -> Iterable[Row]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
@@ -11,6 +12,7 @@ from daemons.controller.views.alarms import alarms
 from shared.protocol.operator_messages import AdoptVm, ConfirmOff, DrainNode, PowerVm, ReleaseVm, SubmitJob
 from shared.values.actions import ActionKind, GuestChange, Outcome
 from shared.values.jobs import JobPhase
+from shared.values.nodes import HugepagePool
 from shared.values.vm_terms import OnShutdown, VmTerms
 from shared.values.vms import VmState, VmStatus
 from tests.support.controller_harness import ControllerHarness, job
@@ -146,6 +148,59 @@ def test_a_start_without_memory_is_refused_with_the_numbers() -> None:
     assert (reply.code if big == "n1" else "no-memory") == "no-memory"
     assert big == "n1"
     assert "500 MiB" in reply.detail
+
+
+def paged(terms: VmTerms | None = None, **fields: object) -> ControllerHarness:
+    """A cluster with one adopted VM in hugepages of cell 0 of n1, which has them for one such VM."""
+    harness = ControllerHarness()
+    pools = (HugepagePool(2_048, 600, 0), HugepagePool(2_048, 600, 1))
+    has = ("hugepages=", "hugepages-2048=1200", "numa=0-1")
+    harness.nodes["n1"] = replace(harness.nodes["n1"], hugepages=pools, migration_has=has)
+    harness.lead()
+    harness.vms["n1"]["pet"] = structs.replace(PET, migration_needs=("hugepages-2048=500", "numa=0"), **fields)
+    harness.report("n1")
+    assert harness.ask(AdoptVm("a", "n1", "pet", job="pet", terms=terms or VmTerms())).done
+    harness.obey()
+    harness.report("n1")
+    return harness
+
+
+def take_pages(harness: ControllerHarness, *needs: str) -> None:
+    """Have a VM of somebody else take 500 MiB of the hugepages of n1."""
+    other = VmStatus("other", VmState.RUNNING, memory_mib=500, managed=False)
+    harness.vms["n1"]["other"] = structs.replace(other, migration_needs=("hugepages-2048=500", *needs))
+    harness.report("n1")
+
+
+def test_a_start_whose_hugepages_are_taken_is_refused_with_the_numbers() -> None:
+    harness = paged(state=VmState.ENDED)
+    take_pages(harness, "numa=0")
+    reply = harness.ask(PowerVm("s", "pet", True))
+    assert reply.code == "no-memory"
+    assert "needs 500 MiB of 2 MiB hugepages; n1 has 100 MiB free" in reply.detail
+    assert harness.orders == []
+
+
+def test_a_start_whose_hugepages_may_be_free_is_tried() -> None:
+    """Those of a VM in any cell are in the other as far as is known."""
+    harness = paged(state=VmState.ENDED)
+    take_pages(harness)
+    assert harness.ask(PowerVm("s", "pet", True)).done
+    assert ordered(harness) == [(ActionKind.START, 1, 2)]
+
+
+def test_one_to_be_restarted_waits_for_its_hugepages_and_says_so() -> None:
+    """Given that another VM has taken them when its host has rebooted, then it starts when they are free again."""
+    harness = paged(RESTART)
+    harness.change("n1", "pet", state=VmState.CRASHED)
+    take_pages(harness, "numa=0")
+    harness.wait(300.0, reporting=["n1", "n2"])
+    assert (phase(harness), harness.orders) == (JobPhase.SHUT_OFF, [])
+    told = [one for one in alarms(harness.controller.queries.tables, harness.now_s) if one["what"] == "adopted-vm-off"]
+    assert "n1 has 100 MiB free" in str(told[0]["detail"])
+    del harness.vms["n1"]["other"]
+    harness.wait(30.0, reporting=["n1", "n2"])
+    assert [kind for kind, _, _ in ordered(harness)] == [ActionKind.START]
 
 
 def test_only_adopted_vms_are_started_and_shut_down() -> None:

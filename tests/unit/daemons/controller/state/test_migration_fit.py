@@ -313,9 +313,10 @@ def test_pages_of_a_cell_are_counted_against_those_that_may_be_in_it() -> None:
         harness.vms["n2"][vm] = VmStatus(vm, VmState.RUNNING, managed=False, migration_needs=needs)
     harness.report("n2")
     node = harness.controller.cluster.nodes["n2"]
-    for cells, free in (((), 800), ((0,), 100), ((1,), 300), ((0, 1), 800), ((7,), 0)):
+    for cells, free, lax in (((), 800, 800), ((0,), 100, 500), ((1,), 300, 700), ((0, 1), 800, 800), ((7,), 0, 0)):
         use = PageUse(((2_048, 1),), frozenset(cells))
         assert free_pages_mib(node, use) == [free], cells
+        assert free_pages_mib(node, use, is_lax=True) == [lax], cells
 
 
 def test_a_vm_on_its_way_holds_its_pages_on_both_nodes() -> None:
