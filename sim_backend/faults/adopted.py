@@ -24,7 +24,7 @@ from shared.values.nodes import HugepagePool, Node, NodeService, NumaCell
 from shared.values.vm_terms import OnShutdown, VmTerms
 from shared.values.vms import LIVE_STATES, VmState
 from sim_backend.fakes.hardware import PAGE_KIB, PLAIN, GuestHardware, lacking
-from sim_backend.fakes.host import Domain
+from sim_backend.fakes.host import HOLDS_MEMORY, Domain
 from sim_backend.fakes.hypervisor import FakeHypervisor
 from sim_backend.faults.invariants.guests import OVER
 from sim_backend.faults.script import FaultScript
@@ -384,13 +384,20 @@ class AdoptedFaults:
             self._report("adopted-vm-stopped", f"{action.vm} by {action.kind.value} on {node}: nobody has asked for it")
 
     def _check_hardware(self) -> None:
-        """Check that nothing is sent to a host that lacks its hardware. Owners may have taken hugepages first."""
+        """Check that nothing is sent to a host that lacks its hardware. Owners may have taken hugepages first; and who
+        is only to be started where it is defined may have what others hold in a cell that is not known."""
         cluster = self.loop.cluster
         for at_s, vm, node, why in cluster.unfit[self._unfit :]:
             taken_s = cluster.pages_taken_s.get(node, -math.inf)
-            if "hugepages" not in why or at_s - taken_s > REPORTED_AFTER_S:
+            if "hugepages" not in why or (at_s - taken_s > REPORTED_AFTER_S and not self._is_guess(vm, node)):
                 self._report("hardware-lacking", f"{vm} on {node}: {why}")
         self._unfit = len(cluster.unfit)
+
+    def _is_guess(self, vm: str, node: str) -> bool:
+        domains = self.loop.cluster.hypervisor(node).domains
+        others = [one.hardware for name, one in domains.items() if name != vm and one.state in HOLDS_MEMORY]
+        bound = vm in domains and domains[vm].hardware.cell >= 0
+        return bound and any(each.pages_mib and each.cell < 0 for each in others)
 
     def _count_restart(self, own: ExistingVm) -> None:
         found = self._where(own)

@@ -15,7 +15,7 @@ from daemons.values.settings import BalancerSettings, ControllerSettings, Policy
 from shared.ports.effects import Write
 from shared.protocol import topology
 from shared.protocol.operator_messages import CancelJob, DrainNode, Request
-from shared.values.jobs import workload_of
+from shared.values.jobs import Job, workload_of
 from shared.values.vms import LIVE_STATES
 from sim_backend.fakes.hypervisor import Failure, FakeHypervisor
 from sim_backend.fakes.leases import LeaseTimes
@@ -238,7 +238,23 @@ class FaultRun:
     def _bound_to(self, taken: AbstractSet[str]) -> frozenset[str]:
         if self.script.policy not in MOVING_NOTHING:
             return frozenset()
-        return frozenset(job.name for job in self.script.jobs if taken & {*job.rules.node_affinity})
+        return frozenset(job.name for job in self.script.jobs if self._is_bound(job, taken))
+
+    def _is_bound(self, job: Job, taken: AbstractSet[str]) -> bool:
+        """Return whether a job must run on some of these nodes: its rules name one of them, or leave it too few
+        others."""
+        rules, count = job.rules, job.instances if job.spread else 1
+        if taken & {*rules.node_affinity}:
+            return True
+        left = [
+            node
+            for node in self.script.nodes
+            if node.name not in taken
+            and node.name not in rules.node_anti_affinity
+            and {*job.required_labels} <= {*node.labels}
+            and not {*rules.label_anti_affinity} & {*node.labels}
+        ]
+        return len(left) < count
 
     def outcome(self, more: tuple[Violation, ...] = (), crash: str = "") -> SeedOutcome:
         """Return the findings so far, and `more`."""

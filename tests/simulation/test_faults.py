@@ -82,11 +82,19 @@ def test_every_fault_of_existing_vms_really_happens_within_twenty_seeds() -> Non
     assert {fault.value for fault in OwnerFault} <= happened
 
 
-@pytest.mark.parametrize("seed", [793, 1044])
+@pytest.mark.parametrize("seed", [793, 1044, 4380])
 def test_a_policy_that_moves_nothing_lets_a_job_wait_for_the_node_of_an_adopted_vm(seed: int) -> None:
-    """One that is suspended, and one that has never run."""
+    """One that is suspended, one that has never run, and one whose rules leave it no other node."""
     script = RunKind(existing_vms=True).script(seed)
     assert script.policy in MOVING_NOTHING
+
+    assert run_script(script).violations == ()
+
+
+def test_a_job_of_several_instances_starts_beside_adopted_vms() -> None:
+    """It waited for CPU that they have and do not use."""
+    script = RunKind(existing_vms=True).script(4277)
+    assert script.policy == "apc"
 
     assert run_script(script).violations == ()
 
@@ -97,9 +105,10 @@ def test_an_owner_who_starts_an_adopted_vm_is_named(seed: int) -> None:
     assert run_script(RunKind(existing_vms=True).script(seed)).violations == ()
 
 
-@pytest.mark.parametrize("seed", [1577, 1974, 2325])
+@pytest.mark.parametrize("seed", [1577, 1974, 2325, 4426])
 def test_no_vm_is_started_whose_hugepages_are_taken(seed: int) -> None:
-    """By one that was moved there while it was off, and by one that started with its host."""
+    """By one that was moved there while it was off, and by one that started with its host; where they may be free it is
+    tried (4426)."""
     assert run_script(RunKind(existing_vms=True).script(seed)).violations == ()
 
 

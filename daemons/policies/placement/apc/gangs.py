@@ -21,6 +21,7 @@ class Gangs:
     def __init__(self, search: Search, exchange: Exchange) -> None:
         self.search, self.exchange = search, exchange
         self.state, self.problem = search.state, search.problem
+        self._spare_mhz = search.spare_mhz()
 
     def run(self) -> None:
         """Serve the waiting jobs, the lowest utility first."""
@@ -29,6 +30,7 @@ class Gangs:
             best = self._best(row)
             if best is not None:
                 self.exchange.accept(best)
+                self._spare_mhz = self.search.spare_mhz()
 
     def _best(self, row: int) -> Trial | None:
         state, problem, search = self.state, self.problem, self.search
@@ -61,8 +63,8 @@ class Gangs:
         return sorted(dict.fromkeys(found), key=lambda other: (-problem.idle[other], other))[:_VICTIMS]
 
     def _room(self, victims: Sequence[int]) -> tuple[Floats, Floats]:
-        """Memory and CPU that are free without them."""
-        free_mib, idle_mhz = self.search.free_mib.copy(), self.search.idle_mhz.copy()
+        """Memory and CPU that are free without them, and with what permanent VMs can spare."""
+        free_mib, idle_mhz = self.search.free_mib.copy(), self.search.idle_mhz + self._spare_mhz
         for row in victims:
             place = self.state.places[row] or ()
             for node in set(place):

@@ -46,6 +46,15 @@ def _yields(state: State, trial: Trial) -> bool:
     return any(aims[row] and changed[row].utility(trial.level) > state.utility(row) + _SAME for row in trial.come)
 
 
+def harmless(state: State, new: Trial, floor: float) -> bool:
+    """Return whether a trial is no worse than the current state, and pushes no utility below `floor` that is above
+    it."""
+    rows = list(new.changed)
+    mine, now = utilities(state, new, rows), utilities(state, None, rows)
+    held = min(mine, default=1.0) >= min(min(now, default=1.0), floor) - _SAME
+    return held and compare(mine, now, state.problem.params.tolerance) >= 0
+
+
 def better(state: State, new: Trial, old: Trial | None, floor: float) -> bool:
     """Return whether a trial is preferable to another, or to the current state.
 

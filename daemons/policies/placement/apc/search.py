@@ -6,12 +6,13 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 from heapq import heapify, heappop, heapreplace
+from itertools import product
 
 import numpy as np
 
 from daemons.policies.placement.apc.future import Place
 from daemons.policies.placement.apc.misplaced import excluded, to_leave
-from daemons.policies.placement.apc.objective import better
+from daemons.policies.placement.apc.objective import better, harmless
 from daemons.policies.placement.apc.problem import RUNNING, SLACK, SUSPENDED
 from daemons.policies.placement.apc.queues import order_of
 from daemons.policies.placement.apc.sharing import Sharing
@@ -53,6 +54,8 @@ class Search:
         self.preferred: set[int] = set()
         self._caps: dict[tuple[float, int], Floats] = {}
         self.waiting.sort(key=lambda row: order_of(state, row))
+        permanent = () if state.still else (row for row in state.rows if problem.stays[row] and problem.movable[row])
+        self._permanent = [*permanent]
 
     def run(self) -> None:
         """Fill idle room."""
@@ -88,6 +91,16 @@ class Search:
         penalty = rules.penalty(row, self.state.layout) if rules.preferring else None
         keys = (free_mib[nodes],) if penalty is None else (free_mib[nodes], penalty[nodes])
         return nodes[np.lexsort((*keys, -worth))]
+
+    def spare_mhz(self) -> Floats:
+        """Return the CPU on each node that permanent VMs are given beyond the least that they must have, float64[n].
+        They never end: who waited for it would wait for ever. Between cycles they keep it. O(permanent VMs)."""
+        state, spare = self.state, np.zeros(len(self.problem.leaving))
+        for row in self._permanent:
+            place = state.places[row]
+            if place and not self.problem.leaving[place[0]]:
+                spare[place[0]] += max(0.0, state.used_mhz(row, place[0]) - state.division.limits(row, place[0])[0])
+        return spare
 
     def take(self, trial: Trial) -> None:
         """Make a trial come true."""
@@ -280,7 +293,20 @@ class Search:
                 best = trial
         if best is not None:
             self.take(best)
-        return bool(some.size) or bool(full.any())
+        return bool(some.size) or bool(full.any()) or self._fill_beside(row, roomy, least)
+
+    def _fill_beside(self, row: int, roomy: Bools, least: Floats) -> bool:
+        """Do `fill_one` for a job without a goal where permanent VMs can spare the CPU."""
+        if self.problem.aims[row] or not self._permanent:
+            return False
+        room = self.idle_mhz + self.spare_mhz()
+        nodes = (roomy & (room >= least)).nonzero()[0]
+        for node in nodes[np.argsort(-room[nodes], kind="stable")][:_PARTIAL].tolist():
+            trial = self.place((), [(row, (node,), 0.0)])
+            if trial is not None and harmless(self.state, trial, self.floor):
+                self.take(trial)
+                return True
+        return False
 
     def _fill_preferred(self, row: int, roomy: Bools, caps: Floats) -> bool:
         """Do `fill_one` for a job with preferences: of the places with about the same utility the one where it breaks
@@ -359,9 +385,12 @@ class Search:
         """Place all instances of a job in idle room, as fast as they can all be."""
         fastest = float(self.caps(row)[self.state.rules.allowed(row)].max(initial=0.0))
         least = max(self.problem.least_mhz[row], WORTH * fastest)
-        for part in (1.0, 0.75, 0.5, 0.25, 0.0):
+        rooms = [self.idle_mhz]
+        if self._permanent and not self.problem.aims[row]:
+            rooms.append(self.idle_mhz + self.spare_mhz())
+        for room, part in product(rooms, (1.0, 0.75, 0.5, 0.25, 0.0)):
             mhz = max(part * fastest, least)
-            place = self.spread(row, mhz, self.free_mib, self.idle_mhz)
+            place = self.spread(row, mhz, self.free_mib, room)
             if place is None:
                 continue
             trial = self.place((), [(row, place, mhz)])

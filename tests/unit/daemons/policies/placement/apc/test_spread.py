@@ -251,3 +251,36 @@ def test_the_smallest_speed_never_falls_and_one_more_decision_changes_nothing_mu
     then = _after(seen, decision)
     again = [change for change in _decide(then).changes if change.kind is ChangeKind.MIGRATE]
     assert not again
+
+
+# --- beside permanent VMs ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("goal_s", [math.inf, NOW_S + 4000.0])
+@pytest.mark.parametrize(("instances", "spread"), [(1, False), (2, True)])
+def test_who_waits_starts_beside_permanent_vms_that_do_not_use_their_cpu(
+    goal_s: float, instances: int, spread: bool
+) -> None:
+    """They never end: it would wait for ever."""
+    vms = [_vm(f"v{at}", 2000.0, at // 4, stays=True, min_mhz=50.0) for at in range(8)]
+    job = WorkRow("job", max_mhz=1000.0, goal_s=goal_s, work_mcycles=1e6, instances=instances, spread=spread)
+    seen = _seen([NODE, OTHER], [*vms, job])
+    decision = _decide(seen)
+    started = _changes(decision)["job"]
+    assert (started.kind, len({each.node for each in started.allotments})) == (ChangeKind.START, instances)
+    assert not _refused(decision)
+    assert {change.kind for change in decision.changes} == {ChangeKind.START, ChangeKind.RESIZE}
+
+
+@pytest.mark.parametrize("instances", [1, 2])
+def test_permanent_vms_keep_the_cpu_that_they_use(instances: int) -> None:
+    vms = [_vm(f"v{at}", 2000.0, at // 4, stays=True, min_mhz=1990.0) for at in range(8)]
+    decision = _decide(_seen([NODE, OTHER], [*vms, WorkRow("job", max_mhz=1000.0, instances=instances)]))
+    assert [*_refused(decision)] == ["job"]
+    assert not decision.changes
+
+
+def test_between_cycles_permanent_vms_keep_their_cpu() -> None:
+    vms = [_vm(f"v{at}", 2000.0, stays=True, min_mhz=50.0) for at in range(4)]
+    decision = _decide(_seen([NODE], [*vms, WorkRow("job", max_mhz=1000.0)], at_cycle=False))
+    assert not decision.changes
