@@ -99,6 +99,11 @@ def test_a_job_of_several_instances_starts_beside_adopted_vms() -> None:
     assert run_script(script).violations == ()
 
 
+def test_an_instance_does_not_follow_another_that_was_moved_by_hand() -> None:
+    """They must be separate, and both were wanted on the node where the other one now is."""
+    assert run_script(RunKind(existing_vms=True).script(5333)).violations == ()
+
+
 @pytest.mark.parametrize("seed", [1215, 1527])
 def test_an_owner_who_starts_an_adopted_vm_is_named(seed: int) -> None:
     """It has crashed and is to be restarted; the owner is first."""

@@ -124,18 +124,28 @@ class Reconciler:
         )
 
     def _without_misfits(self, entry: JobEntry, difference: Diff, now_s: float) -> Diff:
-        """Return the difference without migrations to nodes that can no longer take the VM live: such a VM is wanted
-        where it is."""
+        """Return the difference without migrations to nodes that can no longer take the VM live, or that another
+        instance has been brought to since: such a VM is wanted where it is."""
         for need in difference.needs:
-            lack = need.kind is ActionKind.MIGRATE and lacking_on(
-                self.cluster, self.cluster.instances[need.vm], need.to_node
-            )
-            if lack:
-                why = f"{need.to_node} lacks {', '.join(lack)}"
+            if need.kind is not ActionKind.MIGRATE:
+                continue
+            lack = lacking_on(self.cluster, self.cluster.instances[need.vm], need.to_node)
+            why = f"{need.to_node} lacks {', '.join(lack)}" if lack else self._taken_by(entry, need)
+            if why:
                 self.unit_of_work.emit(now_s, "migration-unfit", entry.job.name, f"{need.vm}: {why}")
                 self._stay(entry, self.cluster.instances[need.vm], need.node)
                 return diff(observed(self.cluster, entry))
         return difference
+
+    def _taken_by(self, entry: JobEntry, need: PlannedAction) -> str:
+        """Return which instance that must be apart from this one is wanted on the node that it is to go to, as it is
+        where somebody else has moved that one there ("": none)."""
+        apart = list(zip(entry.instances, entry.allotments, strict=True)) if entry.job.spread else []
+        if entry.job.app:
+            replicas = self.cluster.replicas[entry.job.app].values()
+            apart = [pair for each in replicas for pair in zip(each.instances, each.allotments, strict=False)]
+        others = (one.vm for one, wanted in apart if wanted.node == need.to_node and one.vm != need.vm)
+        return next((f"{vm} is on {need.to_node}; they must be separate" for vm in others), "")
 
     def _will_not_converge(self, need: PlannedAction, now_s: float) -> bool:
         """Return whether a migration that a decision wants would not end; the VM then stays for a while, as far as

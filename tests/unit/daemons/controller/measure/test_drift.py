@@ -6,10 +6,11 @@ from typing import Any
 
 import pytest
 
+from daemons.controller.state import transitions
 from daemons.values.settings import PolicyChoice
 from shared.protocol.operator_messages import CancelJob, ConfirmGone, MoveVm, Query, ReconcileVm, SubmitJob
 from shared.values.actions import ActionKind, GuestChange, Outcome
-from shared.values.jobs import JobPhase
+from shared.values.jobs import Allotment, JobPhase
 from shared.values.vms import VmState, VmStatus
 from tests.support import parts
 from tests.support.controller_harness import ControllerHarness, job
@@ -54,6 +55,22 @@ def moved(harness: ControllerHarness, to: str, vm: str = "j#0") -> None:
 
 
 # --- moves ------------------------------------------------------------------------------------------------------------
+
+
+def test_no_instance_follows_another_that_somebody_moved_to_where_it_was_to_go() -> None:
+    """Given two that must be separate, and a migration that has not begun, then that is given up."""
+    harness = running(2, spread=True)
+    cluster, j = harness.controller.cluster, entry(harness)
+    assert [allotment.node for allotment in j.allotments] == ["n1", "n2"]
+    transitions.reallot(cluster, j, [Allotment("n3", 500.0), j.allotments[1]])
+    moved(harness, "n3", "j#1")
+    done = harness.obey()
+    while harness.now_s < HOLD_S + 60.0:
+        harness.wait(30.0, reporting=NODES)
+        done += harness.obey()
+    assert ActionKind.MIGRATE not in [order.kind for order in done]
+    assert [allotment.node for allotment in j.allotments] == ["n1", "n3"]
+    assert "j#1 is on n3; they must be separate" in harness.happenings("migration-unfit")[0].detail
 
 
 def test_a_vm_that_somebody_else_moved_is_wanted_where_it_is() -> None:
