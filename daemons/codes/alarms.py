@@ -164,6 +164,13 @@ ALARMS: tuple[Code, ...] = (
             "trimtab vms definition JOB",
         ),
         (
+            "adopted-vm-waits",
+            "An adopted VM that is to run waits for its node, which is off. The detail says why for that one.",
+            "Bring the node back. Later, failover restarts elsewhere what has its disks on shared storage.",
+            "trimtab vms set JOB --failover",
+            "how-to/failover.md",
+        ),
+        (
             "failover-blocked",
             "A VM is to be restarted on another node, because its own is off, and cannot be.",
             "Make room, or bring its node back.",

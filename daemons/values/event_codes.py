@@ -155,6 +155,7 @@ ALARMS: tuple[str, ...] = (
     "action-overdue",
     "adopted-vm-lost",
     "adopted-vm-off",
+    "adopted-vm-waits",
     "assurance-missed",
     "balancer-unreachable",
     "clock-skewed",

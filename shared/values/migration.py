@@ -7,7 +7,7 @@ lists a kind without a value ("bridge=") has none of it; a kind that a node does
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -16,6 +16,7 @@ from shared.values.texts import LABEL_LENGTH_MAX, REPLACEMENT
 NUMBER_MAX = 1 << 16  # of a CPU or a NUMA cell
 PIECE_LENGTH_MAX = 200  # characters of a list of numbers in one text
 PAGES = "hugepages"
+CELL_MEMORY = "numa-memory"
 PARSED_MAX = 4_096  # lists of features that are kept parsed
 
 Values = frozenset[str]
@@ -55,6 +56,10 @@ def _as_much(value: str, listed: Values) -> bool:
     return amount_mib <= max((mib for kib, mib in map(_amount, listed) if kib == size_kib), default=0)
 
 
+def _no_less(value: str, listed: Values) -> bool:
+    return not value.isdecimal() or any(one.isdecimal() and int(value) <= int(one) for one in listed)
+
+
 # --- the tables -----------------------------------------------------------------------------------------------------
 
 
@@ -85,6 +90,7 @@ KINDS: Mapping[str, Kind] = {
     "media": Kind("file {value} is not on {node}", strict=True),
     "network": Kind("network {value} is not active on {node}"),
     "numa": Kind("needs NUMA cells {value}, of which {node} lacks some", _all_numbers),
+    CELL_MEMORY: Kind("needs {value} MiB in its NUMA cells, which {node} has not free", _no_less),
     "nvram": Kind("folder {value} of its firmware variables is not on {node}", _below),
     "nwfilter": Kind("network filter {value} is not defined on {node}"),
     "ovs": Kind("Open vSwitch bridge {value} is not on {node}"),
@@ -253,16 +259,24 @@ def ties(needs: Iterable[str]) -> tuple[str, ...]:
     return tuple(need for need in needs if need.startswith("bound="))
 
 
-# --- hugepages ------------------------------------------------------------------------------------------------------
+# --- hugepages, and memory of NUMA cells ------------------------------------------------------------------------------
+
+ORDINARY_KIB = 0  # stands for the size of pages that are no hugepages
 
 
 @dataclass(frozen=True, slots=True)
 class PageUse:
-    """The hugepages that a VM holds: MiB by the size of a page in KiB. `cells`: NUMA cells that they must be in (none:
-    any)."""
+    """The memory that a VM holds of pools of its host. Hugepages: MiB by the size of a page in KiB. `cells`: NUMA cells
+    that all its memory must be in (none: any). `bound_mib`: its other memory, where it must be in such cells."""
 
     mib_by_size_kib: tuple[tuple[int, int], ...] = ()
     cells: frozenset[int] = frozenset()
+    bound_mib: int = 0
+
+    @property
+    def amounts(self) -> tuple[tuple[int, int], ...]:
+        """All of it: MiB by the size of a page in KiB, `ORDINARY_KIB` included."""
+        return (*self.mib_by_size_kib, *(((ORDINARY_KIB, self.bound_mib),) if self.bound_mib else ()))
 
     @property
     def total_mib(self) -> int:
@@ -270,8 +284,22 @@ class PageUse:
         return sum(mib for _, mib in self.mib_by_size_kib)
 
     def of_size(self, size_kib: int) -> int:
-        """Return the MiB in pages of one size, in KiB."""
+        """Return the MiB in pages of one size, in KiB; of `ORDINARY_KIB` those that must be in its cells."""
+        if size_kib == ORDINARY_KIB:
+            return self.bound_mib
         return sum(mib for size, mib in self.mib_by_size_kib if size == size_kib)
+
+    def share_of(self, size_kib: int, cells: frozenset[int]) -> int:
+        """Return the MiB that it may hold in pages of one size in these NUMA cells (none: in all)."""
+        return 0 if cells and self.cells and not self.cells & cells else self.of_size(size_kib)
+
+    def draws(self) -> Iterator[tuple[int, frozenset[int], int]]:
+        """Yield what must be free for it: the size of pages in KiB, NUMA cells (none: all together), and MiB there."""
+        for size_kib, amount_mib in self.amounts:
+            if size_kib != ORDINARY_KIB:
+                yield size_kib, frozenset(), amount_mib
+            if self.cells:
+                yield size_kib, self.cells, amount_mib
 
 
 NO_PAGES = PageUse()
@@ -283,17 +311,28 @@ def page_need(size_kib: int, amount_mib: int) -> str:
 
 
 def pages_of(needs: tuple[str, ...]) -> PageUse:
-    """Return the hugepages that a VM with these needs holds."""
+    """Return the hugepages that a VM with these needs holds, and the memory in NUMA cells that `with_cell_memory` has
+    added to them."""
     found = [_amount(value) for kind, value in map(parted, needs) if kind == PAGES]
-    if not found:
+    bound = of_kind(needs, CELL_MEMORY)
+    if not (found or bound):
         return NO_PAGES
-    cells = [numbers(value) for kind, value in map(parted, needs) if kind == "numa"]
-    return PageUse(tuple(sorted(found)), frozenset().union(*cells))
+    cells = frozenset[int]().union(*(numbers(value) for kind, value in map(parted, needs) if kind == "numa"))
+    return PageUse(tuple(sorted(found)), cells, int(bound) if cells and bound.isdecimal() else 0)
+
+
+def with_cell_memory(needs: tuple[str, ...], memory_mib: int) -> tuple[str, ...]:
+    """Return the needs of a VM with its ordinary memory in MiB, where that must be in NUMA cells: agents report these
+    cells alone."""
+    if not any(one.startswith("numa=") for one in needs) or of_kind(needs, CELL_MEMORY):
+        return needs
+    bound_mib = ordinary_mib(memory_mib, needs)
+    return (*needs, f"{CELL_MEMORY}={bound_mib}") if bound_mib else needs
 
 
 def memory_needs(needs: tuple[str, ...]) -> tuple[str, ...]:
-    """Return those needs that say which memory a VM holds: its hugepages, and their NUMA cells."""
-    if not any(one.startswith(PAGES) for one in needs):
+    """Return those needs that say which memory a VM holds: its hugepages, and the NUMA cells of all its memory."""
+    if not any(one.startswith((PAGES, "numa=")) for one in needs):
         return ()
     return tuple(one for one in needs if parted(one)[0] in (PAGES, "numa"))
 
@@ -313,7 +352,8 @@ def _amount(value: str) -> tuple[int, int]:
 
 
 def sentence(need: str, node: str = "the node", has: tuple[str, ...] = ()) -> str:
-    """Return why a need keeps a VM off a node, in words. `has`: what the node has; of hugepages, what is free."""
+    """Return why a need keeps a VM off a node, in words. `has`: what the node has; of hugepages, and of its NUMA cells,
+    what is free."""
     kind, value = parted(need)
     if kind == "bound":
         what, _, detail = value.partition(":")
@@ -324,6 +364,9 @@ def sentence(need: str, node: str = "the node", has: tuple[str, ...] = ()) -> st
         size_kib, amount_mib = _amount(value)
         free = [mib for kib, mib in map(_amount, _by_kind(has).get(PAGES, frozenset())) if kib == size_kib]
         return f"needs {amount_mib:,} MiB of {_size(size_kib)} hugepages; {node} has {max(free, default=0):,} MiB free"
+    if kind == CELL_MEMORY and value.isdecimal():
+        free_mib = max((int(one) for one in _by_kind(has).get(kind, frozenset()) if one.isdecimal()), default=0)
+        return f"needs {int(value):,} MiB in its NUMA cells; {node} has {free_mib:,} MiB free there"
     if kind in ("cpu-flag", "cpu-model"):  # "kvm:EPYC": under each hypervisor there may be others
         value = value.partition(":")[2] or value
     return KINDS.get(kind, _PLAIN).sentence.format(value=value, node=node)

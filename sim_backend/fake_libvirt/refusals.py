@@ -17,6 +17,8 @@ HOST_MODES = ("host-passthrough", "host-model", "maximum")
 DEFAULT_PAGE_KIB = 2_048
 EXITED = "process exited while connecting to monitor: "
 PLENTY = "os_mem_prealloc: Insufficient free host memory pages available to allocate guest RAM"
+NO_MEMORY = "cannot set up guest memory 'pc.ram': Cannot allocate memory"
+ORDINARY = 0  # stands for the size of pages that are no hugepages
 NONE = "No such file or directory"
 
 
@@ -101,6 +103,7 @@ def check_start(
     _check_interfaces(root, hardware)
     _check_own_devices(root, hardware)
     _check_pages(definition, hardware, running)
+    _check_cell_memory(definition, hardware, running)
 
 
 def _check_machine(root: ET.Element, hardware: Hardware) -> None:
@@ -282,6 +285,24 @@ def _check_pages(definition: Definition, hardware: Hardware, running: Sequence[D
             fail(Err.INTERNAL_ERROR, From.QEMU, f"Unable to find any usable hugetlbfs mount for {size} KiB")
         if _take(left, size, kib, _cells_of(definition)) > 0:
             fail(Err.INTERNAL_ERROR, From.QEMU, f"qemu unexpectedly closed the monitor: {PLENTY}")
+
+
+def _check_cell_memory(definition: Definition, hardware: Hardware, running: Sequence[Dom]) -> None:
+    """Raise unless the cells that a domain must be in have its ordinary memory once that of other such domains is gone;
+    of those that may be anywhere none is counted."""
+    wanted = _cells_of(definition)
+    if not (wanted and hardware.cells):
+        return
+    left = {(c.number, ORDINARY): (c.memory_mib - sum(c.pages_mib.values())) << 10 for c in hardware.cells}
+    for other in running:
+        if cells := _cells_of(other.definition):
+            _take(left, ORDINARY, _ordinary_kib(other.definition), cells)
+    if _take(left, ORDINARY, _ordinary_kib(definition), wanted) > 0:
+        fail(Err.INTERNAL_ERROR, From.QEMU, f"qemu unexpectedly closed the monitor: {NO_MEMORY}")
+
+
+def _ordinary_kib(definition: Definition) -> int:
+    return max(0, definition.memory_kib - sum(pages_kib(definition).values()))
 
 
 def _take(left: dict[tuple[int, int], int], size: int, kib: int, cells: set[int]) -> int:

@@ -10,7 +10,7 @@ import pytest
 from agents.hypervisors.libvirt import domain_xml
 from agents.hypervisors.libvirt.metadata import Meta
 from shared.values.actions import ActionKind, Outcome
-from shared.values.migration import lacks, pages_of
+from shared.values.migration import lacks, pages_of, with_cell_memory
 from shared.values.vms import VmSpec, VmState
 from sim_backend.fake_libvirt.hardware import Cell, Hardware
 from tests.conformance.fake_libvirt_rig import MEMORY_MIB, TEMPLATE, fakes
@@ -68,6 +68,29 @@ def test_a_vm_in_hugepages_goes_where_there_are_enough(hosts: Hosts) -> None:
     moved = hosts.status("h2", VM)
     assert moved is not None
     assert (moved.state, pages_of(moved.migration_needs).total_mib) == (VmState.RUNNING, 300)
+
+
+def test_a_vm_that_is_bound_to_a_cell_goes_where_that_has_its_memory(hosts: Hosts) -> None:
+    """Given hosts with 500 MiB in cell 0, and on one of them another VM that must be there."""
+    bound = "<numatune><memory mode='strict' nodeset='0'/></numatune><devices>"
+    hosts.made.template.write_text(TEMPLATE.replace("<devices>", bound))
+    for name in POOLS_MIB:
+        hosts.made.cluster.hosts[name].hardware = Hardware(cells=(Cell(0, (0,), 500), Cell(1, (1,), 500)))
+        hosts.made.drivers[name].close()
+        hosts.made.drivers[name] = hosts.made.driver(name)
+    assert start(hosts, VM, 300) is Outcome.OK
+    status = hosts.status("h1", VM)
+    assert status is not None
+    assert with_cell_memory(status.migration_needs, status.memory_mib)[-1] == "numa-memory=300"
+    other = TEMPLATE.format(memory_mib=300, vcpus=1, volume="").replace('<source file=""/>', "")
+    hosts.made.drift("h3").define(other.replace("<name>x<", "<name>other<").replace("<devices>", bound))
+    hosts.made.drift("h3").start("other")
+    stranger = hosts.status("h3", "other")
+    assert (stranger is not None and stranger.managed, stranger and stranger.migration_needs) == (False, ("numa=0",))
+    answer = hosts.do(ActionKind.MIGRATE, "h1", VM, expects=1, generation=1, to_node="h3")
+    assert (answer.outcome, "Cannot allocate memory" in answer.detail) == (Outcome.FAILED, True)
+    hosts.settle()
+    assert hosts.do(ActionKind.MIGRATE, "h1", VM, expects=1, generation=1, to_node="h2").outcome is Outcome.OK
 
 
 def test_one_in_hugepages_alone_that_somebody_moves_here_is_noted(hosts: Hosts) -> None:

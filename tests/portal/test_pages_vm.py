@@ -10,6 +10,7 @@ import pytest
 
 from daemons.controller.core.controller import Controller
 from daemons.controller.state.cluster import Cluster
+from shared.protocol.operator_messages import AdoptVm, ConfirmOff
 from shared.values.nodes import HugepagePool, NumaCell
 from tests.portal.scene import Browser, Scene, job, scene
 
@@ -83,3 +84,17 @@ def test_a_node_shows_its_cells_and_hugepages(made: Scene, jane: Browser) -> Non
     assert "1,000 MiB free of 1,000 MiB in pages of 2048 KiB" in text
     assert "CPUs 0-3" in text
     assert "save, migrate" in text
+
+
+def test_a_vm_says_that_it_waits_for_its_node(made: Scene, jane: Browser) -> None:
+    name = others(made)[0]
+    made.loop.cluster.hypervisor(name).add_stranger("cow", 64, 0.0)
+    made.run(30.0)
+    made.ask(AdoptVm("adopt", name, "cow", job="cow"))
+    made.run(30.0)
+    made.loop.host_dies(name)
+    made.run(120.0)
+    made.ask(ConfirmOff("off", name))
+    made.run(30.0)
+    for page_of in ("/vms", "/vms/one?vm=cow"):
+        assert f"for {name}, which is off: failover is off for it" in jane.get(page_of).text

@@ -117,6 +117,11 @@ def test_no_vm_is_started_whose_hugepages_are_taken(seed: int) -> None:
     assert run_script(RunKind(existing_vms=True).script(seed)).violations == ()
 
 
+@pytest.mark.parametrize("seed", [3122, 3305])
+def test_a_vm_whose_host_dies_while_it_is_started_or_moved_runs_again(seed: int) -> None:
+    assert run_script(RunKind(existing_vms=True).script(seed)).violations == ()
+
+
 def test_vms_that_an_owner_has_brought_together_stay_while_neither_has_another_host() -> None:
     """The only other host with the disk of one is being drained, and has no hugepages for the other."""
     assert run_script(RunKind(existing_vms=True).script(1073)).violations == ()

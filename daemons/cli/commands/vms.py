@@ -39,7 +39,9 @@ COLUMNS = (
     "used_mhz",
     "report_age_s",
     "cannot_move",
+    "waits_for",
 )
+SELDOM = ("cannot_move", "waits_for")  # shown where there is such a VM
 LEAST = ("report_age_s", "vcpus", "busy", "managed", "used_mhz")
 
 _several = click.argument("jobs", metavar="JOB...", nargs=-1, required=True, shell_complete=complete.active_jobs)
@@ -127,11 +129,12 @@ def _failover_words(failover: Mapping[str, Any]) -> str:
 
 
 def brief(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Return the rows of a list of VMs; why VMs cannot move only where there is such a VM."""
+    """Return the rows of a list of VMs; why VMs cannot move, and what they wait for, only where there is such a VM."""
     found = [with_workload(row) for row in rows]
-    if not any(row.get("cannot_move") for row in found):
-        for row in found:
-            row.pop("cannot_move", None)
+    for key in SELDOM:
+        if not any(row.get(key) for row in found):
+            for row in found:
+                row.pop(key, None)
     return found
 
 

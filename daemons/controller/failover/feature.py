@@ -23,12 +23,13 @@ from daemons.controller.state.tenancy import admits
 from daemons.controller.state.unit_of_work import UnitOfWork
 from daemons.controller.state.vm_terms import fails_over
 from daemons.decision.spare_capacity import SpareCapacityTask
-from daemons.planning.failover import FailoverVm, SpareCapacity, Uncovered, places
+from daemons.planning.failover import FailoverVm, FreePages, SpareCapacity, Uncovered, places, pools_of
 from daemons.values.settings import ControllerSettings
 from daemons.values.text_format import memory_text
 from daemons.values.view_format import Row
-from shared.policy_api.snapshot import Bools, Snapshot
+from shared.policy_api.snapshot import Bools, Floats, Snapshot
 from shared.values.jobs import Allotment, JobPhase
+from shared.values.migration import pages_of, with_cell_memory
 from shared.values.nodes import NodeCondition
 
 NAMES_SHOWN = 5
@@ -73,35 +74,48 @@ class FailoverFeature(Feature):
             self._look_s = math.inf
 
     def _place(self, entries: Sequence[JobEntry], now_s: float) -> None:
-        """Find nodes for all; where one has taken the hugepages of another, look for that one again."""
+        """Find nodes for all; what one takes of hugepages and of NUMA cells is counted before the next is placed."""
         for entry in entries:
             (instance,) = entry.instances
             if not instance.needs and instance.failover is not None:  # not seen by this leader
                 self._cluster.note_needs(instance, instance.failover.needs)
         seen = self._deciding.builder.build(now_s, at_cycle=False, waiting=entries, spare=False)
         rows = {name: row for row, name in enumerate(seen.workloads.names)}
-        able = self._able(seen.nodes.names, now_s)
-        vms = [FailoverVm(rows[each.job.name], each.instances[0].memory_mib, able(each)) for each in entries]
-        found = places(seen, vms)
-        again = []
+        vms, pages = self._vms(seen, entries, now_s)
+        found = places(seen, vms, pages)
         for at, (row, node) in enumerate(found.items()):
-            entry, name = self._cluster.jobs[seen.workloads.names[row]], seen.nodes.names[node]
-            if not able_to_start([self._cluster.nodes[name]])(_needs_of(entry))[0]:
-                again.append(entry)
-                continue
-            self._fail_over(entry, name, now_s)
+            entry = self._cluster.jobs[seen.workloads.names[row]]
+            self._fail_over(entry, seen.nodes.names[node], now_s)
             entry.wanted_rank = at - len(found)  # before all that decisions want
-        self._crowded |= {each.job.name for each in entries if rows[each.job.name] not in found}
+        self._crowded = {each.job.name for each in entries if rows[each.job.name] not in found}
         self._look_s = now_s + self._settings.reconcile_s
-        if again and len(again) < len(found):
-            self._place(again, now_s)
-        else:
-            self._crowded |= {each.job.name for each in again}
 
-    def _able(self, names: Sequence[str], now_s: float) -> Callable[[JobEntry], Bools]:
-        """Return what says which nodes have what a start of a VM needs beside memory, bool[names]."""
+    def _vms(self, seen: Snapshot, entries: Iterable[JobEntry], now_s: float) -> tuple[list[FailoverVm], FreePages]:
+        """Return the VMs of a snapshot as they are to be placed, and what is free of hugepages and of NUMA cells."""
+        rows = {name: row for row, name in enumerate(seen.workloads.names)}
+        node_of = {name: row for row, name in enumerate(seen.nodes.names)}
+        able, free_mib = self._able(seen.nodes.names, now_s)
+        vms = [
+            FailoverVm(
+                rows[entry.job.name],
+                entry.instances[0].memory_mib,
+                able(entry),
+                node_of[entry.allotments[0].node] if entry.allotments else -1,
+                pages_of(_needs_of(entry)),
+            )
+            for entry in entries
+        ]
+        pools = pools_of(vm.pages for vm in vms)
+        counts = [free_mib(*pool) for pool in pools]
+        return vms, FreePages(pools, np.array(counts).reshape(len(pools), len(seen.nodes.names)))
+
+    def _able(
+        self, names: Sequence[str], now_s: float
+    ) -> tuple[Callable[[JobEntry], Bools], Callable[[int, frozenset[int]], Floats]]:
+        """Return what says which nodes have what a start of a VM needs beside memory, bool[names], and `free_mib` of
+        `able_to_start`."""
         nodes = [self._cluster.nodes[name] for name in names]
-        have, rows = able_to_start(nodes), {name: row for row, name in enumerate(names)}
+        (have, free_mib), rows = able_to_start(nodes), {name: row for row, name in enumerate(names)}
 
         @cache
         def admit(environment: str) -> Bools:
@@ -114,7 +128,7 @@ class FailoverFeature(Feature):
             found[[rows[name] for name in shunned & rows.keys()]] = False
             return found
 
-        return able
+        return able, free_mib
 
     def _fail_over(self, entry: JobEntry, name: str, now_s: float) -> None:
         (instance,) = entry.instances
@@ -138,18 +152,9 @@ class FailoverFeature(Feature):
             self._keep({}, {})
             return
         seen = self._deciding.builder.build(now_s, at_cycle=False, spare=False)
-        rows = {name: row for row, name in enumerate(seen.workloads.names)}
-        node_of, able = {name: row for row, name in enumerate(seen.nodes.names)}, self._able(seen.nodes.names, now_s)
-        vms = tuple(
-            FailoverVm(
-                rows[entry.job.name],
-                entry.instances[0].memory_mib,
-                able(entry),
-                node_of[entry.allotments[0].node],
-            )
-            for entry in guarded
-            if entry.job.name in rows and entry.allotments[0].node in node_of
-        )
+        jobs, nodes_seen = {*seen.workloads.names}, {*seen.nodes.names}
+        there = [one for one in guarded if one.job.name in jobs and one.allotments[0].node in nodes_seen]
+        vms, pages = self._vms(seen, there, now_s)
 
         def computed(found: SpareCapacity | None, _error: str, _now_s: float) -> None:
             if found is None:
@@ -157,7 +162,7 @@ class FailoverFeature(Feature):
             kept = dict(zip(seen.nodes.names, found.reserve_mib.tolist(), strict=True))
             self._keep(kept, {seen.nodes.names[each.node]: _short(seen, each) for each in found.uncovered})
 
-        self._deciding.assess(SpareCapacityTask(seen, vms, lost), computed)
+        self._deciding.assess(SpareCapacityTask(seen, tuple(vms), lost, pages), computed)
 
     def _is_guarded(self, entry: JobEntry) -> bool:
         (instance,) = entry.instances
@@ -193,11 +198,13 @@ class FailoverFeature(Feature):
 def _needs_of(entry: JobEntry) -> tuple[str, ...]:
     """Return what a start of a VM needs of a node."""
     facts = entry.instances[0].failover
-    return () if facts is None else facts.needs
+    return () if facts is None else with_cell_memory(facts.needs, entry.job.memory_mib)
 
 
 def _short(seen: Snapshot, uncovered: Uncovered) -> str:
     names = [seen.workloads.names[row] for row in uncovered.rows]
     more = f" and {len(names) - NAMES_SHOWN} more" if len(names) > NAMES_SHOWN else ""
     shown = ", ".join(names[:NAMES_SHOWN])
-    return f"if it is lost, {shown}{more} cannot restart elsewhere: {memory_text(uncovered.memory_mib)} are missing"
+    amounts = [memory_text(uncovered.memory_mib)] if uncovered.memory_mib or not uncovered.pages_mib else []
+    amounts += [f"{memory_text(uncovered.pages_mib)} of hugepages"] if uncovered.pages_mib else []
+    return f"if it is lost, {shown}{more} cannot restart elsewhere: {' and '.join(amounts)} are missing"

@@ -44,6 +44,7 @@ class AdoptedVms:
         released."""
         (instance,) = entry.instances
         had_run, ran_s = entry.released, now_s - entry.wanted_s
+        unstarted = self._has_lost_its_start(entry, instance)
         self.unit_of_work.change(entry)
         self.unit_of_work.place = True
         if not transitions.shut_off(self.cluster, entry, now_s):
@@ -52,15 +53,24 @@ class AdoptedVms:
         # A guest that crashes again and again is started less and less often; that hosts fail is no fault of its own,
         # unless they do as soon as it runs there.
         unexplained = had_run and instance.exit is None and self._is_off_beside_its_host(instance)
-        with_host = had_run and instance.exit is None and not unexplained
+        with_host = unstarted or (had_run and instance.exit is None and not unexplained)
         soon = ran_s < (self.settings.retry_s if with_host else self.settings.retry_max_s)
         entry.crashes = entry.crashes + 1 if soon else 1
         # The first time it is started again at once, unless what stopped it is yet to be told.
         entry.not_before_s = now_s + max(self._back_off_s(entry.crashes - 1), self.settings.retry_s * unexplained)
-        if had_run:
+        if had_run or unstarted:
             entry.lost_with_host = with_host
+        if had_run:
             note_exit(entry)
         self.unit_of_work.emit(now_s, "adopted-vm-off", entry.job.name, f"{entry.adopted}: {self._why(entry)}")
+
+    def _has_lost_its_start(self, entry: JobEntry, instance: Instance) -> bool:
+        """Return whether the host of a VM that was to be started there has failed since: it would not be asked for
+        again. A saved image that was to be resumed is taken up where it lies."""
+        if entry.released or entry.resuming:
+            return False
+        nodes = [self.cluster.nodes.get(allotment.node) for allotment in entry.allotments]
+        return instance.host_restarted or any(n is None or n.condition is not NodeCondition.UP for n in nodes)
 
     def _is_off_beside_its_host(self, instance: Instance) -> bool:
         """Return whether a node on which a VM stopped reports it, and has not restarted: its event says how it came to
@@ -168,11 +178,10 @@ def note_failover(instance: Instance, node: str, status: VmStatus) -> bool:
 
 
 def is_lost(cluster: Cluster, instance: Instance) -> bool:
-    """Return whether the definition of an adopted VM is nowhere where it could be seen: its node reports without it, is
-    off, or does not take part any more. A report that is older than the end of the VM says nothing of what is left."""
+    """Return whether the definition of an adopted VM is nowhere where it could be seen: its node reports without it, or
+    does not take part any more. A node that is off or silent has it still, as far as is known, and a report that is
+    older than the end of the VM says nothing of what is left."""
     if instance.copies:
         return False
     node = cluster.nodes.get(last_node(instance))
-    if node is None or node.condition is not NodeCondition.UP:
-        return node is None or node.condition is not NodeCondition.UNKNOWN
-    return node.seen_s > instance.job.wanted_s
+    return node is None or (node.condition is NodeCondition.UP and node.seen_s > instance.job.wanted_s)

@@ -434,7 +434,9 @@ class Measure:
         if event.change is GuestChange.VANISHED:
             instance.failed = Failure("guest", node.name, now_s, "crashed", event.detail[:FAILURE_MAX])
         if status.adopted and (news or _explains(instance, status)):
-            with_host = event.change is GuestChange.VANISHED and instance.host_restarted
+            # One that may run elsewhere alone did not end by itself where its host has taken that back.
+            elsewhere = bool(instance.may_run_on) and node.name not in instance.may_run_on
+            with_host = event.change is GuestChange.VANISHED and (instance.host_restarted or elsewhere)
             instance.exit = None if with_host else event.change
             if instance.job.phase is JobPhase.SHUT_OFF:
                 note_exit(instance.job)
@@ -532,6 +534,7 @@ class Measure:
                 if flight.kind is ActionKind.MIGRATE and flight.node == node.name:
                     instance.arriving_until_s = now_s + self.settings.arrival_grace_s
                 self.cluster.settle(instance)
+            instance.host_restarted |= node.name in instance.may_run_on  # its event comes when its host is back
             self.cluster.release(instance, node.name)
             self.unit_of_work.change(instance.job)
         for vm in list(node.vms):

@@ -18,7 +18,7 @@ from daemons.controller.state.web_app import WebEntry
 from daemons.values.records.cluster import InstanceRecord
 from shared.values.actions import ActionKind
 from shared.values.jobs import INSTANCE_SEPARATOR, INSTANCES_MAX, Allotment, Job, JobPhase, instance_name, workload_of
-from shared.values.migration import ordinary_mib, pages_of
+from shared.values.migration import ordinary_mib, pages_of, with_cell_memory
 from shared.values.vms import LIVE_STATES, VmState, VmStatus
 
 
@@ -204,7 +204,7 @@ class Cluster:
             memory_mib = entry.job.memory_mib + self.vm_overhead_mib if instance is None else instance.memory_mib
             node.wanted_mib += sign * memory_mib
             node.wanted_mhz += sign * allotment.cpu_mhz
-            if instance is not None and instance.pages.total_mib and sign > 0.0:
+            if instance is not None and instance.pages.amounts and sign > 0.0:
                 node.paged[instance.vm] = instance
             elif instance is not None and node.paged:
                 node.paged.pop(instance.vm, None)
@@ -268,6 +268,7 @@ class Cluster:
     def note_needs(self, instance: Instance, needs: tuple[str, ...]) -> None:
         """Note what a VM needs of a node that it is migrated to. Memory in hugepages does not count as ordinary memory
         wherever the VM is or is wanted."""
+        needs = with_cell_memory(needs, instance.job.job.memory_mib)
         if needs == instance.needs:
             return
         instance.needs, pages, entry = needs, pages_of(needs), instance.job

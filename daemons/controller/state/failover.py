@@ -5,10 +5,11 @@ from __future__ import annotations
 from daemons.controller.state.cluster import Cluster
 from daemons.controller.state.jobs import JobEntry
 from daemons.controller.state.queries import is_busy, is_unknown, last_node
-from daemons.controller.state.vm_terms import fails_over
+from daemons.controller.state.vm_terms import fails_over, restarts
 from daemons.values.records.cluster import FailoverFacts
 from daemons.values.view_format import Row
 from shared.values.failover import host_file_sentence
+from shared.values.jobs import JobPhase
 from shared.values.migration import sentence, ties
 from shared.values.nodes import NodeCondition
 
@@ -30,11 +31,29 @@ def hindrance(cluster: Cluster, entry: JobEntry) -> str:
     return "; ".join(unready(entry))
 
 
+def waits_for(cluster: Cluster, entry: JobEntry) -> str:
+    """Return which node, that is off, an adopted VM waits for that is to run, and why for that one ("": for none)."""
+    if not entry.adopted or entry.phase is not JobPhase.SHUT_OFF or not restarts(entry):
+        return ""
+    where = last_node(entry.instances[0])
+    node = cluster.nodes.get(where)
+    if node is None or node.condition is not NodeCondition.OFF:
+        return ""
+    if fails_over(entry):
+        why = hindrance(cluster, entry) or "no other node has taken it yet"
+    else:
+        why = "; ".join(_tied_by(entry)) or "failover is off for it"
+    return f"{where}, which is off: {why}"
+
+
 def unready(entry: JobEntry) -> tuple[str, ...]:
     """Return what of an adopted VM would keep it from running on another node (none: nothing that is known)."""
+    return (*_tied_by(entry), *(() if entry.definition else ("its definition is not in the store",)))
+
+
+def _tied_by(entry: JobEntry) -> tuple[str, ...]:
     facts = entry.instances[0].failover or FailoverFacts()
-    found = [*map(host_file_sentence, facts.host_files), *map(sentence, ties(facts.needs))]
-    return (*found, *(() if entry.definition else ("its definition is not in the store",)))
+    return (*map(host_file_sentence, facts.host_files), *map(sentence, ties(facts.needs)))
 
 
 def failover_view(entry: JobEntry) -> Row | None:

@@ -64,7 +64,8 @@ class Instance:
     that this controller knows of. `shunned`: nodes to which a migration has failed, each with the time until which
     decisions avoid it. `exit`, `host_restarted`, `failover`, `migration_facts`: see InstanceRecord. `insisted`: an
     operator asked for its migration. `move_at_s`: until then no decision migrates it. `needs`: what it needs of a node
-    that it is migrated to, as reported last; `pages`: the hugepages that it holds. `memory_mib`: its ordinary memory
+    that it is migrated to, as reported last; `pages`: the hugepages that it holds, and memory in
+    NUMA cells that it must be in. `memory_mib`: its ordinary memory
     and its overhead, without what is in hugepages.
     """
 

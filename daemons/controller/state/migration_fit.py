@@ -3,13 +3,14 @@ made from.
 
 The first concerns what runs alone: what waits or is suspended is brought to life by the node itself. Of hugepages a
 node has what is left of its pools: all that it has, without what VMs on it hold, managed or not, and what those will
-hold that are on their way or wanted there.
+hold that are on their way or wanted there. The same holds for the memory of NUMA cells, of VMs that must be in them:
+others may use it too, but may have theirs elsewhere.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from functools import cache
+from functools import cache, partial
 from math import inf
 
 import numpy as np
@@ -21,10 +22,23 @@ from daemons.values.replies import unknown
 from shared.policy_api.decision import Change, ChangeKind
 from shared.policy_api.snapshot import Bools, Floats, MigrationColumns
 from shared.values.jobs import JobPhase
-from shared.values.migration import PageUse, lacks, memory_needs, page_need, pages_of, parted, sentence, ties
+from shared.values.migration import (
+    CELL_MEMORY,
+    ORDINARY_KIB,
+    PageUse,
+    lacks,
+    memory_needs,
+    page_need,
+    pages_of,
+    parted,
+    sentence,
+    ties,
+    with_cell_memory,
+)
 from shared.values.vms import HOLDING_STATES
 
 Texts = tuple[str, ...]
+Cells = frozenset[int]
 
 NAMES_SHOWN = 10
 
@@ -87,8 +101,10 @@ def _lacking(cluster: Cluster, instance: Instance, name: str, coming: Iterable[I
     if node is None or node.inventory is None or not instance.needs:
         return (), ()
     has = node.inventory.migration_has
-    if instance.pages.total_mib and has and name not in instance.may_run_on:
+    if instance.pages.amounts and has and name not in instance.may_run_on:
         has = _with_free(has, instance.pages, free_pages_mib(node, instance.pages, instance, coming))
+        room_mib = _cell_room_mib(node, _pages_held(node, instance, coming), instance.pages.cells)
+        has += (f"{CELL_MEMORY}={room_mib:.0f}",) if room_mib < inf else ()
     return has, lacks(has, instance.needs)
 
 
@@ -129,18 +145,31 @@ def _free(
     if cells and is_lax:
         used = sum(one.of_size(size_kib) for one in held if one.cells and one.cells <= cells)
     else:
-        used = sum(one.of_size(size_kib) for one in held if not (cells and one.cells) or one.cells & cells)
+        used = sum(one.share_of(size_kib, cells) for one in held)
     return max(0, total - used)
 
 
+def _cell_room_mib(node: NodeEntry, held: Sequence[PageUse], cells: frozenset[int]) -> float:
+    """Return the ordinary memory in MiB that these NUMA cells have for VMs that must be in them, without what such VMs
+    hold that may be in one of these (inf: it is not known how much they have)."""
+    sizes = {} if node.inventory is None else {one.cell: one.memory_mib for one in node.inventory.numa_cells}
+    if node.inventory is None or not cells or not all(sizes.get(cell) for cell in cells):
+        return inf
+    in_pages = sum(pool.total_mib for pool in node.inventory.hugepages if pool.cell in cells)
+    used = sum(one.share_of(ORDINARY_KIB, cells) for one in held)
+    return max(0, sum(sizes[cell] for cell in cells) - in_pages - used)
+
+
 def _pages_held(node: NodeEntry, instance: Instance | None, coming: Iterable[Instance]) -> list[PageUse]:
-    """Return the hugepages that all VMs but `instance` hold, or will hold, on a node."""
+    """Return the hugepages that all VMs but `instance` hold, or will hold, on a node, and their memory that must be in
+    NUMA cells."""
     ours = {**node.claimed, **node.paged, **{one.vm: one for one in coming}}
-    found = [one.pages for one in ours.values() if one is not instance and one.pages.total_mib]
+    found = [one.pages for one in ours.values() if one is not instance and one.pages.amounts]
     reported = node.last.vms if node.last is not None else ()
     others = [one for one in reported if one.vm not in ours and one.state in HOLDING_STATES]
     skipped = "" if instance is None else instance.vm
-    return found + [pages_of(one.migration_needs) for one in others if one.migration_needs and one.vm != skipped]
+    needs = [(one.migration_needs, one.memory_mib) for one in others if one.migration_needs and one.vm != skipped]
+    return found + [pages_of(with_cell_memory(each, memory_mib)) for each, memory_mib in needs]
 
 
 # --- all running VMs and all nodes ------------------------------------------------------------------------------------
@@ -162,10 +191,11 @@ def migration_columns(nodes: Sequence[NodeEntry], jobs: Sequence[JobEntry], now_
     return MigrationColumns(np.array(sets.fits, dtype=np.bool_), of) if sets.fits else None
 
 
-def able_to_start(nodes: Sequence[NodeEntry]) -> Callable[[Texts], Bools]:
-    """Return what says which nodes have what a VM needs to be started there, hugepages as far as they are free,
-    bool[nodes]; each set of needs is compared once."""
-    return cache(_Able(nodes).mask)
+def able_to_start(nodes: Sequence[NodeEntry]) -> tuple[Callable[[Texts], Bools], Callable[[int, Cells], Floats]]:
+    """Return what says which nodes have what a VM needs to be started there beside hugepages and memory of NUMA cells,
+    bool[nodes], and what says how much of these is free, as `_Able.free_mib` does; each is found out once."""
+    able = _Able(nodes)
+    return cache(able.without_memory), able.free_mib
 
 
 def _shunned(entry: JobEntry, now_s: float) -> set[str]:
@@ -229,14 +259,17 @@ class _Able:
 
     def mask(self, needs: Texts) -> Bools:
         """Return which nodes have all of it, bool[nodes]."""
+        mask = self.without_memory(needs)
+        for size_kib, cells, amount_mib in pages_of(needs).draws():
+            mask &= self.free_mib(size_kib, cells) >= amount_mib
+        return mask
+
+    def without_memory(self, needs: Texts) -> Bools:
+        """Return which nodes have all of it, hugepages and memory of NUMA cells whether or not they are free,
+        bool[nodes]."""
         mask = np.ones(len(self._nodes), dtype=np.bool_)
         for need in needs:
             mask &= self._of_need(need)
-        pages = pages_of(needs)
-        for size_kib, amount_mib in pages.mib_by_size_kib:
-            mask &= self._free_mib(size_kib, frozenset()) >= amount_mib
-            if pages.cells:
-                mask &= self._free_mib(size_kib, pages.cells) >= amount_mib
         return mask
 
     def _of_need(self, need: str) -> Bools:
@@ -246,17 +279,16 @@ class _Able:
             mask = self._masks[need] = fits[self._kind] if len(self._kinds) else np.ones(0, dtype=np.bool_)
         return mask
 
-    def _free_mib(self, size_kib: int, cells: frozenset[int]) -> Floats:
-        """Return the MiB that are free on each node in pages of a size in these NUMA cells (none: in all),
-        float64[nodes]; inf of a node that reports no features."""
+    def free_mib(self, size_kib: int, cells: Cells) -> Floats:
+        """Return the MiB that are free on each node in hugepages of a size in these NUMA cells (none: in all), or, for
+        `ORDINARY_KIB`, of their memory for VMs that must be in them; float64[nodes]; inf where that is not known."""
         if self._held is None:
             self._held = [_pages_held(node, None, ()) for node in self._nodes]
         key = size_kib, cells
         if key not in self._free:
+            free_of = partial(_free, size_kib=size_kib) if size_kib != ORDINARY_KIB else _cell_room_mib
             free = [
-                _free(node, held, size_kib, cells)
-                if node.inventory is not None and node.inventory.migration_has
-                else inf
+                free_of(node, held, cells=cells) if node.inventory is not None and node.inventory.migration_has else inf
                 for node, held in zip(self._nodes, self._held, strict=True)
             ]
             self._free[key] = np.array(free, dtype=np.float64)

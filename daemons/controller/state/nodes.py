@@ -33,8 +33,8 @@ class NodeEntry:
 
     `spare_mib`: memory that decisions keep free on it, for VMs of nodes that are lost.
 
-    `paged`: the instances that are wanted on it and hold hugepages. `unmanaged_mib`, `committed_mib`, `wanted_mib` are
-    ordinary memory, without hugepages.
+    `paged`: the instances that are wanted on it and hold hugepages, or memory of certain NUMA cells. `unmanaged_mib`,
+    `committed_mib`, `wanted_mib` are ordinary memory, without hugepages.
 
     `environment`: the environment whose workloads may run on it ("": those of no environment); `given`: the environment
     to which it is assigned; `handover`: the state of its reassignment; `setup_request`: the last provisioning step sent

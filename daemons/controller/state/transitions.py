@@ -170,7 +170,7 @@ def start_adopted(cluster: Cluster, entry: JobEntry, allotment: Allotment, now_s
     """Want an adopted VM that is shut off to run where its definition is. Its attempt stays: it counts whoever starts
     it."""
     for instance in entry.instances:
-        instance.issued_attempt = 0
+        instance.issued_attempt, instance.host_restarted = 0, False
     start(cluster, entry, (allotment,), now_s)
 
 

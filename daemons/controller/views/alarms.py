@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 
 from daemons.controller.measure.adopted import is_lost
+from daemons.controller.state.failover import waits_for
 from daemons.controller.state.fencing import heard_s, needs_no_fence
 from daemons.controller.state.jobs import JobEntry
 from daemons.controller.state.migration_fit import pages_lacking_on
@@ -20,8 +21,9 @@ from shared.values.nodes import NodeCondition, NodeService
 
 def alarms(tables: ViewContext, now_s: float) -> list[Row]:
     """Return all current alarms."""
-    found = [*_node_alarms(tables, now_s), *_job_alarms(tables, now_s)]
-    found += [_alarm(*each) for each in tables.features.alarms(now_s)]
+    features = [_alarm(*each) for each in tables.features.alarms(now_s)]
+    blocked = {each["subject"] for each in features if each["what"] == "failover-blocked"}
+    found = [*_node_alarms(tables, now_s), *_job_alarms(tables, blocked, now_s), *features]
     found += [_alarm(*each) for each in tables.screening.alarms(now_s)]
     found += [_alarm(*each) for each in tables.deciding.alarms()]
     trouble, pending = tables.deciding.trouble, tables.deciding.pending
@@ -66,7 +68,9 @@ def _unreachable(tables: ViewContext, node: NodeEntry, now_s: float) -> str:
     return "; ".join(parts)
 
 
-def _job_alarms(tables: ViewContext, now_s: float) -> Iterable[Row]:
+def _job_alarms(tables: ViewContext, blocked: Container[str], now_s: float) -> Iterable[Row]:
+    """Yield the alarms of jobs and their VMs. `blocked`: jobs of adopted VMs of which an alarm says already why they do
+    not run."""
     for name, entry in tables.cluster.active.items():
         yield from _missing_alarms(tables, entry, now_s)
         if entry.reconciliation_paused is not None and entry.left_alone(now_s):
@@ -77,7 +81,8 @@ def _job_alarms(tables: ViewContext, now_s: float) -> Iterable[Row]:
         if entry.over:
             continue
         if entry.phase is JobPhase.SHUT_OFF:
-            yield from _adopted_alarms(tables, entry)
+            if name not in blocked:
+                yield from _adopted_alarms(tables, entry)
             continue
         if entry.stalled:
             yield _alarm("job-stalled", name, entry.progress_s, "no CPU time was used")
@@ -95,6 +100,8 @@ def _adopted_alarms(tables: ViewContext, entry: JobEntry) -> Iterable[Row]:
     if is_lost(tables.cluster, instance):
         detail = f"{entry.adopted} is not defined on {where} any more; its definition is in the store"
         yield _alarm("adopted-vm-lost", entry.job.name, entry.wanted_s, detail)
+    elif waits := waits_for(tables.cluster, entry):
+        yield _alarm("adopted-vm-waits", entry.job.name, entry.wanted_s, f"{entry.adopted} waits for {waits}")
     elif terms_of(entry).running:
         lacking = pages_lacking_on(tables.cluster, instance, where)
         detail = "; ".join((f"{entry.adopted} is shut off on {where}", *lacking))

@@ -9,7 +9,7 @@ from daemons.controller.state.failover import failover_view
 from daemons.controller.state.jobs import Instance
 from daemons.controller.state.migration_fit import why_bound, why_not_on
 from daemons.controller.views.context import ViewContext
-from daemons.controller.views.nodes import vm_row, vms_on
+from daemons.controller.views.nodes import vm_row, vms_awaiting, vms_on
 from daemons.values.view_format import Row
 from shared.protocol.operator_messages import Query
 from shared.values.vms import LIVE_STATES, VmStatus
@@ -24,7 +24,7 @@ def vm(tables: ViewContext, query: Query, now_s: float) -> Row:
     rows = [
         vm_row(cluster, place, status, twice, now_s)
         for _, place in sorted(cluster.nodes.items())
-        for status in vms_on(place)
+        for status in (*vms_on(place), *vms_awaiting(cluster, place))
         if status.vm == name
     ]
     instance = cluster.instances.get(name)

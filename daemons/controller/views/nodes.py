@@ -9,9 +9,11 @@ from msgspec import structs
 from daemons.controller.contract.feature_set import FeatureSet
 from daemons.controller.state.adoption import names_twice, refusal
 from daemons.controller.state.cluster import Cluster
-from daemons.controller.state.jobs import Instance
+from daemons.controller.state.failover import waits_for
+from daemons.controller.state.jobs import Instance, JobEntry
 from daemons.controller.state.migration_fit import why_bound
 from daemons.controller.state.nodes import NodeEntry
+from daemons.controller.state.queries import last_node
 from daemons.controller.state.usage import unmanaged_mhz, used_mhz
 from daemons.controller.state.vm_terms import is_off_limits
 from daemons.controller.views.context import ViewContext
@@ -19,8 +21,9 @@ from daemons.controller.views.jobs import reconciliation_paused_view
 from daemons.controller.views.node_hardware import node_hardware
 from daemons.values.view_format import Row, age_since
 from shared.protocol.operator_messages import Query
+from shared.values.jobs import JobPhase
 from shared.values.nodes import NodeCondition, NodeSample, NodeService
-from shared.values.vms import VmStatus
+from shared.values.vms import VmState, VmStatus
 
 
 def nodes(tables: ViewContext, query: Query, now_s: float) -> Row:
@@ -65,7 +68,7 @@ def vms(tables: ViewContext, query: Query, now_s: float) -> Row:
     """Return all VMs and images, or those of the node that the subject names; KeyError when there is none."""
     cluster = tables.cluster
     places = [cluster.nodes[query.subject]] if query.subject else [node for _, node in sorted(cluster.nodes.items())]
-    found = [(place, vm) for place in places for vm in vms_on(place)]
+    found = [(place, vm) for place in places for vm in (*vms_on(place), *vms_awaiting(cluster, place))]
     node, _, last = query.after.partition("/")
     left = [(place, vm) for place, vm in found if (place.name, vm.vm) > (node, last)]
     shown = left[: query.limit]
@@ -204,13 +207,39 @@ def vms_on(node: NodeEntry) -> Iterable[VmStatus]:
     return sorted([*node.vms.values(), *strangers], key=lambda status: status.vm)
 
 
+def vms_awaiting(cluster: Cluster, node: NodeEntry) -> Iterable[VmStatus]:
+    """Return every adopted VM that is to run and waits for the node, which is off, as far as is known; sorted by
+    name."""
+    if node.condition is not NodeCondition.OFF:
+        return []
+    entries = [entry for entry in cluster.adopted.values() if entry.phase is JobPhase.SHUT_OFF]
+    there = [entry for entry in entries if last_node(entry.instances[0]) == node.name and waits_for(cluster, entry)]
+    return [_as_defined(entry) for entry in sorted(there, key=lambda entry: entry.adopted)]
+
+
+def _as_defined(entry: JobEntry) -> VmStatus:
+    (instance,), job = entry.instances, entry.job
+    return VmStatus(
+        instance.vm,
+        VmState.CRASHED,
+        instance.generation,
+        attempt=entry.attempt,
+        memory_mib=job.memory_mib,
+        vcpus=job.vcpus,
+        migration_needs=instance.needs,
+        adopted=True,
+    )
+
+
 def vm_row(cluster: Cluster, node: NodeEntry, status: VmStatus, twice: Mapping[str, int], now_s: float) -> Row:
     """Return a VM or image on a node. twice: `names_twice` of the cluster."""
     instance = cluster.instances.get(status.vm) if status.managed else None
+    is_off = node.condition is NodeCondition.OFF
+    waits = waits_for(cluster, instance.job) if is_off and instance is not None else ""
     return {
         "vm": status.vm,
         "node": node.name,
-        "state": status.state.value,
+        "state": "waiting" if waits else status.state.value,
         "busy": status.busy,
         "managed": status.managed,
         "job": instance.job.job.name if instance is not None and not instance.job.job.app else "",
@@ -224,6 +253,7 @@ def vm_row(cluster: Cluster, node: NodeEntry, status: VmStatus, twice: Mapping[s
         "cpu_time_s": status.cpu_time_s,
         "used_mhz": used_mhz(node, status.vm),
         "node_condition": node.condition.value,
+        "waits_for": waits or None,
         "report_age_s": age_of(node, now_s),
         "reconciliation_paused": reconciliation_paused_view(instance.job, now_s) if instance is not None else None,
         "cannot_move": list(why_bound(status.migration_needs)),

@@ -72,7 +72,8 @@ class InstanceRecord:
     `address`: of an instance of a web application, where it was last reached, in the life `address_generation`.
     `disks`: the newest generation of its local disks that was seen (0: it has none), see
     `shared.values.actions.Action`. Of an adopted VM: `failover` (None: nothing was reported); `exit`, how it stopped
-    last (None: with its host, or not known); `host_restarted`, its host has restarted since it was seen live.
+    last (None: with its host, or not known); `host_restarted`, its host has failed or restarted since it was seen live,
+    or since its start was wanted.
     `migration_facts`: see VmMigrations.
     """
 

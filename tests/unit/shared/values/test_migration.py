@@ -93,10 +93,30 @@ def test_hugepages_are_no_ordinary_memory() -> None:
     assert m.ordinary_mib(1_000, ("pool=a",)) == 1_000
     assert m.pages_of(("numa=0",)) == m.NO_PAGES
     assert m.memory_needs(needs) == ("hugepages-2048=512", f"hugepages-{GIGANTIC}=1024", "numa=0-1")
-    assert m.memory_needs(("numa=0",)) == ()
+    assert m.memory_needs(("numa=0", "bridge=br0")) == ("numa=0",)
+    assert m.memory_needs(("bridge=br0",)) == ()
     pools = (HugepagePool(2_048, 300, 0), HugepagePool(2_048, 200, 1))
     assert Node("n", 1, 1.0, memory_mib=1_000, reserve_mib=100, hugepages=pools).usable_mib == 400
     assert Node("n", 1, 1.0, memory_mib=400, hugepages=pools).usable_mib == 0
+
+
+def test_memory_in_numa_cells_is_told_with_what_is_free() -> None:
+    """An agent reports the cells; how much memory must be in them is the VM's, without its hugepages."""
+    assert m.with_cell_memory(("numa=0",), 512) == ("numa=0", "numa-memory=512")
+    assert m.with_cell_memory(("numa=0", "numa-memory=1"), 512) == ("numa=0", "numa-memory=1")
+    assert m.with_cell_memory(("bridge=a",), 512) == ("bridge=a",)
+    assert m.with_cell_memory(("hugepages-2048=512", "numa=0"), 512) == ("hugepages-2048=512", "numa=0")
+    use = m.pages_of(("hugepages-2048=100", "numa=0-1", "numa-memory=412"))
+    assert (use.total_mib, use.bound_mib, use.amounts) == (100, 412, ((2_048, 100), (m.ORDINARY_KIB, 412)))
+    both = frozenset({0, 1})
+    assert [*use.draws()] == [(2_048, frozenset(), 100), (2_048, both, 100), (m.ORDINARY_KIB, both, 412)]
+    assert [use.share_of(size, frozenset({1})) for size in (2_048, m.ORDINARY_KIB)] == [100, 412]
+    assert [use.share_of(size, frozenset({7})) for size in (2_048, m.ORDINARY_KIB)] == [0, 0]
+    said = m.sentence("numa-memory=4096", "n2", ("numa-memory=1024",))
+    assert said == "needs 4,096 MiB in its NUMA cells; n2 has 1,024 MiB free there"
+    assert m.lacks(("numa-memory=1024",), ("numa-memory=1025",)) == ("numa-memory=1025",)
+    assert m.lacks(("numa-memory=1024",), ("numa-memory=1024",)) == ()
+    assert m.lacks(("numa=0",), ("numa-memory=1024",)) == (), "of a node that does not tell nothing is known"
 
 
 @pytest.mark.parametrize("text", ["", "-", "a", "1-", "0-99999", "65536", "1,,2", "^", "0-", "1x"])

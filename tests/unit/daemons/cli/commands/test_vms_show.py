@@ -107,3 +107,22 @@ def test_a_node_shows_what_it_has_by_kind(rig: Rig) -> None:
     assert node["hugepages"] == [pool]
     text = " ".join(rig.trimtab("nodes", "show", name, env={"COLUMNS": "200"}).stdout.split())
     assert "bridge=br0, hugepages-2048=1000, cpu-flag: 9 values" in text
+
+
+def test_what_a_vm_waits_for_is_listed_and_shown(rig: Rig) -> None:
+    """Given an adopted VM without failover whose node is off."""
+    name = others(rig)[0]
+    assert "waits for" not in rig.trimtab("vms", "list", env={"COLUMNS": "250"}).stdout
+    rig.loop.cluster.hypervisor(name).add_stranger("db", 64, rig.now_s())
+    rig.run(30.0)
+    assert rig.trimtab("vms", "adopt", "db").exit_code == 0
+    rig.run(60.0)
+    rig.loop.host_dies(name)
+    rig.run(120.0)
+    assert rig.trimtab("nodes", "confirm-off", name, "--yes").exit_code == 0
+    rig.run(30.0)
+    (row,) = [row for row in rig.asked("vms", "list")["vms"] if row["vm"] == "db"]
+    assert (row["node"], row["state"]) == (name, "waiting")
+    assert row["waits_for"] == f"{name}, which is off: failover is off for it"
+    for words in (("list",), ("show", "db")):
+        assert row["waits_for"] in " ".join(rig.trimtab("vms", *words, env={"COLUMNS": "250"}).stdout.split())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ from shared.protocol.operator_messages import AdoptVm, ConfirmOff, Query, Releas
 from shared.values.actions import Action, ActionKind, GuestChange, Outcome
 from shared.values.jobs import JobPhase
 from shared.values.lease import SeenLease
-from shared.values.nodes import HugepagePool, Node, NodeCondition, PowerOperation
+from shared.values.nodes import HugepagePool, Node, NodeCondition, NumaCell, PowerOperation
 from shared.values.vm_terms import TermChanges, VmTerms
 from shared.values.vms import VmState, VmStatus
 from tests.support.controller_harness import ControllerHarness
@@ -186,6 +187,38 @@ def test_two_vms_do_not_go_where_hugepages_are_left_for_one() -> None:
     rig.lose("n3", others=("n2",))
     assert rig.obey() == []
     assert rig.alarms()["failover-blocked"].endswith(NO_NODE.partition(": ")[2])
+
+
+@pytest.mark.parametrize(
+    ("needs", "free", "missing"),
+    [
+        (PAGED, 200, None),
+        (PAGED, 100, "100 MiB of hugepages"),
+        (("numa=0",), 200, None),
+        (("numa=0",), 100, "100 MiB"),
+    ],
+)
+def test_memory_that_is_free_once_is_spare_for_one_vm(needs: tuple[str, ...], free: int, missing: str | None) -> None:
+    """Two VMs of one node, in hugepages or bound to a NUMA cell; the alarm before their node is lost tells what comes
+    of it."""
+    rig = Rig(migration_needs=needs)
+    second = VmStatus("db2", VmState.RUNNING, managed=False, memory_mib=100, autostart=True, migration_needs=needs)
+    rig.harness.vms["n1"]["db2"] = second
+    for name, mib in (("n1", 200), ("n2", free)):
+        pool = (HugepagePool(2_048, mib, 1),)
+        has = ("hugepages=", f"hugepages-2048={mib}", "numa=0-1")
+        cells = (NumaCell(0, "0-1", mib), NumaCell(1, "2-3", 3_000))
+        rig.harness.nodes[name] = replace(rig.harness.nodes[name], hugepages=pool, migration_has=has, numa_cells=cells)
+        rig.harness.report(name)
+    assert rig.harness.ask(AdoptVm("b", "n1", "db2", job="db2", terms=VmTerms(failover=True))).done
+    rig.obey()
+    rig.harness.wait(905.0, NODES)
+
+    said = rig.alarms().get("spare-capacity-short")
+    assert said == (missing and f"if it is lost, db2 cannot restart elsewhere: {missing} are missing")
+    rig.lose()
+    assert [action.vm for action in rig.obey()] == (["db"] if missing else ["db", "db2"])
+    assert ("failover-blocked" in rig.alarms()) is bool(missing)
 
 
 def test_a_start_does_not_need_what_a_live_migration_does() -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import replace
+from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -27,12 +30,17 @@ STARTS = [(ActionKind.START, "n2")]
 class Owned:
     """Two nodes; on n1 runs an adopted VM, which restarts elsewhere."""
 
-    def __init__(self, nodes: tuple[str, ...] = BOTH, failover: bool = True, **terms: Any) -> None:
+    def __init__(
+        self,
+        nodes: tuple[str, ...] = BOTH,
+        failover: bool = True,
+        vm: Mapping[str, Any] = MappingProxyType({}),
+        **terms: Any,
+    ) -> None:
         self.nodes = nodes
         self.harness = ControllerHarness(nodes, fence_after_s=FENCE_S).lead()
-        self.harness.vms["n1"]["db"] = VmStatus(
-            "db", VmState.RUNNING, managed=False, memory_mib=100, cpu_mhz=100.0, autostart=True
-        )
+        own = {"memory_mib": 100, "cpu_mhz": 100.0, "autostart": True, **vm}
+        self.harness.vms["n1"]["db"] = VmStatus("db", VmState.RUNNING, managed=False, **own)
         self.harness.report("n1")
         assert self.harness.ask(AdoptVm("a", "n1", "db", job="db", terms=VmTerms(failover=failover, **terms))).done
         self.obey()
@@ -237,6 +245,70 @@ def test_a_vm_fails_over_from_where_it_was_moved_to_under_a_new_leader() -> None
     assert [kind for kind, _ in owned.obey()] == [ActionKind.START]
 
 
+def start_asked_for(**terms: Any) -> tuple[Owned, Action]:
+    """Its owner has shut it down, and its operator asks for it again; the order is not carried out yet."""
+    owned = Owned(on_shutdown=OnShutdown.LEAVE_OFF, **terms)
+    owned.harness.guest("n1", "db", GuestChange.ENDED)
+    owned.wait(20.0)
+    assert owned.harness.ask(PowerVm("p", "db", True)).done
+    (start,) = owned.harness.take_orders()
+    assert (start.kind, start.node) == (ActionKind.START, "n1")
+    return owned, start
+
+
+@pytest.mark.parametrize("reports", [False, True])
+def test_a_host_that_dies_before_a_start_is_done_has_its_vm_started_elsewhere(reports: bool) -> None:
+    """Also under a leader who has not heard of the host."""
+    owned, _ = start_asked_for()
+    if not reports:
+        owned.new_leader()
+    owned.lose()
+    owned.wait(60.0, ALONE)
+    assert (set(owned.obey()), owned.entry.phase) == (set(STARTS), JobPhase.RUNNING)
+
+
+@pytest.mark.parametrize("silent_s", [0.0, 2_000.0])
+def test_a_host_that_restarts_before_a_start_is_done_starts_its_vm(silent_s: float) -> None:
+    owned, _ = start_asked_for(failover=False)
+    owned.wait(silent_s, ALONE)
+    owned.harness.boots["n1"] += "+"
+    owned.wait(60.0)
+    assert set(owned.obey()) == {(ActionKind.START, "n1")}
+    assert owned.entry.phase is JobPhase.RUNNING
+
+
+def test_a_start_that_fails_on_a_host_that_is_well_is_not_repeated() -> None:
+    owned, start = start_asked_for()
+    owned.harness.result(start, Outcome.REFUSED, detail="its disk is in use")
+    owned.wait(3_600.0)
+    assert (owned.obey(), owned.entry.phase, owned.entry.lost_with_host) == ([], JobPhase.SHUT_OFF, False)
+
+
+@pytest.mark.parametrize("arrived", [False, True])
+def test_a_vm_that_was_being_moved_when_its_host_died_is_started_again(arrived: bool) -> None:
+    """Given a source that is back, and tells of its end, before it is started elsewhere. One that had arrived there is
+    no less lost with its host when that dies later."""
+    owned = Owned(on_shutdown=OnShutdown.LEAVE_OFF)
+    assert owned.harness.ask(MoveVm("m", "db", "n2")).done
+    assert [one.kind for one in owned.harness.take_orders()] == [ActionKind.MIGRATE]
+    if arrived:
+        owned.harness.vms["n2"]["db"] = owned.harness.vms["n1"]["db"]
+    owned.lose()
+    if arrived:
+        owned.wait(10.0, ALONE)
+    owned.harness.boots["n1"] += "+"
+    owned.harness.report("n1", term=0, vms=())
+    owned.harness.guest("n1", "db", GuestChange.VANISHED)
+    if arrived:  # and runs on
+        owned.wait(300.0)
+        assert (owned.entry.phase, owned.entry.instances[0].exit) == (JobPhase.RUNNING, None)
+        owned.obey()
+        owned.lose("n2", ("n1",))
+    owned.wait(120.0, ("n1",) if arrived else BOTH)
+    assert ActionKind.START in {kind for kind, _ in owned.obey()}
+    assert owned.entry.phase is JobPhase.RUNNING
+
+
 # --- orders that are not carried out ----------------------------------------------------------------------------------
 
 
@@ -274,3 +346,65 @@ def test_a_start_that_was_interrupted_leaves_no_claim() -> None:
     assert owned.harness.ask(DrainNode("d", "n1", True)).done
     owned.wait(60.0)
     assert is_empty(node)
+
+
+# --- what waits for its host ------------------------------------------------------------------------------------------
+
+
+def told(owned: Owned) -> list[tuple[str, str]]:
+    """Its alarms."""
+    rows = owned.harness.ask(Query(f"q-{owned.harness.now_s}", "status")).data["alarms"]
+    return [(row["what"], row["detail"]) for row in rows if row["subject"] == "db"]
+
+
+@pytest.mark.parametrize(
+    ("status", "failover", "alarm", "why"),
+    [
+        ({}, False, "adopted-vm-waits", "failover is off for it"),
+        ({"host_files": ("disk=/a",)}, False, "adopted-vm-waits", "its disk /a lies on its host alone"),
+        ({"host_files": ("disk=/a",)}, True, "failover-blocked", "its disk /a lies on its host alone"),
+        ({"memory_mib": 3_500}, True, "failover-blocked", "no other node has taken it yet"),
+    ],
+)
+def test_a_vm_whose_host_is_off_waits_for_it_and_says_why(
+    status: dict[str, Any], failover: bool, alarm: str, why: str
+) -> None:
+    """In one alarm, and the same in the views; it is not lost. When its host is back, nothing is said any more."""
+    owned = Owned(failover=failover, on_shutdown=OnShutdown.LEAVE_OFF, vm=status)
+    owned.harness.nodes["n2"] = replace(owned.harness.nodes["n2"], memory_mib=3_000)
+    owned.lose()
+    owned.wait(30.0, ALONE)
+    ((what, detail),) = told(owned)
+    assert what == alarm
+    listed = owned.harness.ask(Query("l", "vms")).data["vms"]
+    assert listed == owned.harness.ask(Query("v", "vm", "db")).data["rows"]
+    ((node, state, waits),) = ((row["node"], row["state"], row["waits_for"]) for row in listed)
+    assert (node, state, waits.startswith(f"n1, which is off: {why}")) == ("n1", "waiting", True)
+    assert detail == f"db waits for {waits}" if alarm == "adopted-vm-waits" else "waits for" not in detail
+    owned.harness.boots["n1"] += "+"
+    owned.harness.change("n1", "db", state=VmState.CRASHED)
+    owned.wait(60.0)
+    assert owned.obey() == [(ActionKind.START, "n1")]
+    owned.wait(30.0)
+    assert (told(owned), owned.entry.phase) == ([], JobPhase.RUNNING)
+    assert [row["waits_for"] for row in owned.harness.ask(Query("l2", "vms")).data["vms"]] == [None]
+
+
+def test_a_vm_that_its_owner_wants_off_waits_for_nobody() -> None:
+    owned = Owned(failover=False)
+    owned.harness.guest("n1", "db", GuestChange.STOPPED, detail="shut down")
+    owned.wait(20.0)
+    owned.lose()
+    owned.wait(30.0, ALONE)
+    assert (told(owned), owned.harness.ask(Query("l", "vms")).data["vms"]) == ([], [])
+
+
+@pytest.mark.parametrize(("failover", "alarm"), [(False, "adopted-vm-lost"), (True, "failover-blocked")])
+def test_a_vm_whose_node_was_removed_is_lost_unless_it_can_run_elsewhere(failover: bool, alarm: str) -> None:
+    """It finds no room there: one alarm is enough."""
+    owned = Owned(failover=failover, vm={"memory_mib": 3_500})
+    owned.harness.nodes["n2"] = replace(owned.harness.nodes["n2"], memory_mib=3_000)
+    owned.lose()
+    owned.wait(30.0, ALONE)
+    assert owned.harness.ask(RemoveNode("r", "n1")).done
+    assert [what for what, _ in told(owned)] == [alarm]

@@ -12,7 +12,7 @@ from msgspec import structs
 
 from daemons.controller.decide.apply import DesiredState
 from daemons.controller.requests.vms import BY_OPERATOR
-from daemons.controller.state.migration_fit import free_pages_mib, lacking_on, migration_columns, misfit
+from daemons.controller.state.migration_fit import free_pages_mib, lacking_on, migration_columns, misfit, why_not_on
 from daemons.values.settings import ControllerSettings, PolicyChoice
 from shared.policy_api.decision import Change, ChangeKind
 from shared.protocol.codec import pack, unpack
@@ -317,6 +317,42 @@ def test_pages_of_a_cell_are_counted_against_those_that_may_be_in_it() -> None:
         use = PageUse(((2_048, 1),), frozenset(cells))
         assert free_pages_mib(node, use) == [free], cells
         assert free_pages_mib(node, use, is_lax=True) == [lax], cells
+
+
+def test_a_vm_that_is_bound_to_cells_goes_where_these_have_its_memory() -> None:
+    """Given 1,200 MiB in cell 0, and others that must be in it, or may be; what is in hugepages is not for it."""
+    harness = paged(1, needs=("numa=0",))
+    node, cells = harness.nodes["n2"], (NumaCell(0, "0-1", 2_200), NumaCell(1, "2-3", 1_300))
+    harness.nodes["n2"] = replace(node, numa_cells=cells)  # 1,000 MiB of each cell are in hugepages
+    held = {"a": ("numa=0",), "b": ("numa=1",), "c": (), "d": ("hugepages-2048=300", "numa=0")}
+    for vm, needs in held.items():
+        harness.vms["n2"][vm] = VmStatus(vm, VmState.RUNNING, managed=False, memory_mib=300, migration_needs=needs)
+    harness.report("n2")
+    cluster = harness.controller.cluster
+    assert migration_columns(list(cluster.nodes.values()), [cluster.jobs["j0"]], 0.0) is None
+    assert harness.ask(MoveVm("m1", "j0#0", "n2")).done
+
+    harness = paged(2, needs=("numa=0",))
+    harness.nodes["n2"] = replace(node, numa_cells=cells)
+    for vm, needs in (held | {"b": ("numa=0-1",)}).items():
+        harness.vms["n2"][vm] = VmStatus(vm, VmState.RUNNING, managed=False, memory_mib=300, migration_needs=needs)
+    harness.report("n2")
+    reply = harness.ask(MoveVm("m2", "j0#0", "n2"))
+    assert (reply.code, "numa-memory=800" in reply.detail) == ("migration-fit", True)
+    cluster = harness.controller.cluster
+    said = why_not_on(cluster, cluster.instances["j0#0"], "n2")
+    assert said == ("needs 800 MiB in its NUMA cells; n2 has 600 MiB free there",)
+    columns = migration_columns(list(cluster.nodes.values()), [cluster.jobs["j0"]], 0.0)
+    assert columns is not None
+    assert columns.fits.tolist() == [[True, False, True]]  # of n3 it is not known
+
+
+def test_a_vm_on_its_way_to_a_cell_holds_its_memory_there() -> None:
+    harness = paged(2, needs=("numa=0",))
+    harness.nodes["n2"] = replace(harness.nodes["n2"], numa_cells=(NumaCell(0, "0-3", 2_500),))
+    harness.report("n2")
+    assert harness.ask(MoveVm("m1", "j0#0", "n2")).done
+    assert harness.ask(MoveVm("m2", "j1#0", "n2")).code == "migration-fit"
 
 
 def test_a_vm_on_its_way_holds_its_pages_on_both_nodes() -> None:
