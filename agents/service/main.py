@@ -250,12 +250,15 @@ def shape_of(
     config: AgentConfig, node: str, macs: tuple[str, ...] = (), system: tuple[str, str] = ("", "")
 ) -> Callable[[Node], Node]:
     """Return a function that turns the hypervisor's inventory into this node. It adds the name, the type with its
-    clock, the reserve, labels, the addresses of the network cards, and the operating system's type and version."""
+    clock, the reserve, labels, the addresses of the network cards, and the operating system's type and version, and
+    bounds its migrations by the agent's own time limit."""
 
     def shape(found: Node) -> Node:
         labels = tuple(dict.fromkeys((*found.labels, *config.node.labels)))
         reserve_mib = min(config.reserve_mib, found.memory_mib)
         core_mhz = found.core_mhz * config.core_mhz_factor
+        bounds = found.migration_bounds
+        bounds = replace(bounds, limit_s=min(bounds.limit_s, config.timeouts.operation_timeout_s))
         return replace(
             found,
             name=node,
@@ -266,6 +269,7 @@ def shape_of(
             mac_addresses=macs or found.mac_addresses,
             os_type=system[0] or found.os_type,
             os_version=system[1] if system[0] else found.os_version,
+            migration_bounds=bounds,
         )
 
     return shape

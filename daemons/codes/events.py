@@ -91,6 +91,11 @@ _JOBS = (
         "workload",
         "It is not migrated: its guest changes memory faster than the link carries it.",
     ),
+    (
+        "migration-over-budget",
+        "workload",
+        "It is not migrated: the pause would exceed what is left of its `pause_s_per_day`.",
+    ),
     ("vm-adopted", "job", "An adoption was accepted."),
     ("adoption-failed", "job", "An adoption failed; nothing of the VM changed."),
     ("adopted-vm-off", "job", "An adopted VM no longer runs."),

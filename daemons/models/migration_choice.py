@@ -34,13 +34,15 @@ class MethodVerdict(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class MigrationLimits:
-    """What a migration may take: `duration_s` in all (`inf`: no limit), `downtime_s` of standing still. `setup_s`:
-    time that passes before anything is sent. `safety`: a forecast counts as this much longer, at least 1."""
+    """What a migration may take: `duration_s` in all (`inf`: no limit), `source_s` until the guest runs at its target,
+    which in post-copy is not the end, `downtime_s` of standing still. `setup_s`: time that passes before anything is
+    sent. `safety`: a forecast counts as this much longer, at least 1."""
 
     duration_s: float = 300.0
     downtime_s: float = 0.3
     setup_s: float = SETUP_S
     safety: float = 1.0
+    source_s: float = math.inf
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,16 +99,19 @@ def choose(
     limits: MigrationLimits,
     post_copy_allowed: bool = False,
     factor: float = 1.0,
+    downtime_factor: float = 1.0,
 ) -> MigrationChoice:
     """Return the cheapest way that ends within the limits, or the refusal.
 
-    `factor`: what forecasts are multiplied with, as learned (`MigrationHistory.factor`). With an unknown dirty rate it
-    counts as 0 and the terms ask for auto-converge, which costs nothing where it is not needed. O(rounds).
+    `factor`, `downtime_factor`: what forecast durations and downtimes are multiplied with, as learned
+    (`daemons.models.migration_history`). An unknown dirty rate counts as 0; the terms then ask for auto-converge, which
+    costs nothing where it is not needed. O(rounds).
     """
     reasons: list[MethodReason] = []
     chosen: MigrationForecast | None = None
     for method, streams in _ways(link):
-        found = scaled(forecast(demand, link, method, streams, limits.downtime_s, limits.setup_s), factor)
+        found = forecast(demand, link, method, streams, limits.downtime_s, limits.setup_s)
+        found = scaled(found, factor, downtime_factor)
         verdict = _verdict(found, limits)
         if method is MigrationMethod.POST_COPY and not post_copy_allowed:
             verdict = MethodVerdict.NOT_ALLOWED
@@ -118,11 +123,24 @@ def choose(
     return MigrationChoice(chosen, tuple(reasons), post_copy_allowed, guessed=not demand.is_known)
 
 
-def scaled(found: MigrationForecast, factor: float) -> MigrationForecast:
-    """Return a forecast with its duration multiplied; unchanged for a factor that is not finite or not above 0."""
-    if not (math.isfinite(factor) and factor > 0.0):
+def scaled(found: MigrationForecast, factor: float, downtime_factor: float = 1.0) -> MigrationForecast:
+    """Return a forecast with its duration and its downtime multiplied. A factor that is not finite or not above 0
+    counts as 1; so does that of the downtime for post-copy, whose downtime is never measured."""
+    if not found.converges:
         return found
-    return replace(found, duration_s=found.duration_s * factor)
+    factor = _factor(factor)
+    downtime_factor = 1.0 if found.method is MigrationMethod.POST_COPY else _factor(downtime_factor)
+    downtime_s = found.downtime_s * downtime_factor
+    return replace(
+        found,
+        duration_s=found.duration_s * factor,
+        downtime_s=downtime_s,
+        lost_s=downtime_s + max(0.0, found.lost_s - found.downtime_s) * factor,
+    )
+
+
+def _factor(value: float) -> float:
+    return value if 0.0 < value < math.inf else 1.0
 
 
 def _ways(link: Link) -> Iterator[tuple[MigrationMethod, int]]:
@@ -139,6 +157,7 @@ def _ways(link: Link) -> Iterator[tuple[MigrationMethod, int]]:
 def _verdict(found: MigrationForecast, limits: MigrationLimits) -> MethodVerdict:
     if not found.converges:
         return MethodVerdict.NOT_CONVERGING
-    if found.duration_s * max(1.0, limits.safety) > limits.duration_s:
+    safety = max(1.0, limits.safety)
+    if found.duration_s * safety > limits.duration_s or found.source_s * safety > limits.source_s:
         return MethodVerdict.TOO_SLOW
     return MethodVerdict.CHOSEN

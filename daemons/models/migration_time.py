@@ -91,6 +91,18 @@ class MigrationForecast:
     throttle_frac: float = 0.0
     lost_s: float = 0.0
 
+    @property
+    def source_s(self) -> float:
+        """How long it takes until the guest runs at the target."""
+        is_over = self.method is not MigrationMethod.POST_COPY or not self.converges
+        return self.duration_s if is_over else self.duration_s - self.lost_s
+
+    @property
+    def pause_s(self) -> float:
+        """For how long it may stop the guest: the downtime. In post-copy each access may wait for its page until the
+        last one has arrived, which counts in full."""
+        return self.lost_s if self.method is MigrationMethod.POST_COPY else self.downtime_s
+
 
 @dataclass(frozen=True, slots=True)
 class MigrationForecasts:

@@ -70,6 +70,7 @@ EVENTS: tuple[str, ...] = (
     "job-unmanaged",
     "leading",
     "message-refused",
+    "migration-over-budget",
     "migration-unfit",
     "migration-will-not-converge",
     "moved-externally",

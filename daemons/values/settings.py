@@ -178,10 +178,12 @@ class WindowSettings:
 @dataclass(frozen=True, slots=True)
 class MigrationSettings:
     """How VMs are migrated. link_mib_per_s: what the link of a node carries (0: as measured). streams: connections of
-    one migration at most. post_copy: every migration may switch to post-copy."""
+    one migration at most; stream_mib_per_s: what one of them carries. post_copy: every migration may switch to
+    post-copy."""
 
     link_mib_per_s: float = 0.0
     streams: int = 1
+    stream_mib_per_s: float = 1_200.0
     post_copy: bool = False
 
 

@@ -24,6 +24,7 @@ from shared.config.common import (
 )
 from shared.config.records import AtLeast, Form, IsAddress, NamedIn, Range, Rule
 from shared.values.load_vector import STANDARD_RUN_S_MAX
+from shared.values.migration_terms import DOWNTIME_MS, LIMIT_S
 
 UnitName = Annotated[str, Form(r"[A-Za-z0-9:_.@{}-]{1,200}\.service", "a systemd service")]
 NodeLabel = Annotated[str, Form(r"[^\s-]\S{0,127}", "1 to 128 characters without spaces, the first no '-'")]
@@ -269,10 +270,11 @@ class LibvirtMigration:
     """URI to which the memory is sent, such as `tcp://{host}`. Empty: libvirt chooses."""
     bandwidth_mib_per_s: Annotated[int, Range(0, 1_000_000)] = 0
     """Bandwidth limit of a migration. 0: no limit."""
-    downtime_ms: Annotated[int, Range(1, 60_000)] = 300
+    downtime_ms: Annotated[int, Range(1, 60_000)] = DOWNTIME_MS
     """Longest time that the guest stands still at the end of a migration."""
-    limit_s: Duration = 300.0
-    """Time after which a migration is aborted. The VM then stays where it is."""
+    limit_s: Duration = LIMIT_S
+    """Time after which a migration is aborted. The VM then stays where it is. Decisions begin none that is forecast to
+    take longer."""
     tls: bool = True
     """Encrypt memory and disks during a migration."""
     copy_storage: CopyStorage = CopyStorage.AUTO

@@ -9,12 +9,14 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from shared.values.scalars import not_negative, whole
+from shared.values.scalars import not_negative, positive, whole
 
 STREAMS_MAX: Final = 255  # channels of QEMU's multifd
 DOWNTIME_MS_MAX: Final = 2_000_000  # of QEMU
 BANDWIDTH_MIB_PER_S_MAX: Final = 1_000_000
 NOT_MEASURED: Final = -1.0
+LIMIT_S: Final = 300.0  # defaults of the agents' configuration
+DOWNTIME_MS: Final = 300
 
 
 class MigrationMethod(StrEnum):
@@ -52,6 +54,25 @@ class MigrationTerms:
     def may_switch(self) -> bool:
         """Whether post-copy is allowed."""
         return self.post_copy or self.method is MigrationMethod.POST_COPY
+
+
+@dataclass(frozen=True, slots=True)
+class MigrationBounds:
+    """What a node's agent allows of a migration from it, whatever its terms say. `limit_s`: time after which it is
+    aborted; `downtime_ms`: longest stop of the guest at the end; `bandwidth_mib_per_s` (0: no limit). An agent that
+    does not report them has the defaults of its configuration, as far as is known. Raises `InvalidValue`."""
+
+    limit_s: float = LIMIT_S
+    downtime_ms: int = DOWNTIME_MS
+    bandwidth_mib_per_s: int = 0
+
+    def __post_init__(self) -> None:
+        positive("limit_s", self.limit_s)
+        whole("downtime_ms", self.downtime_ms, 1, DOWNTIME_MS_MAX)
+        whole("bandwidth_mib_per_s", self.bandwidth_mib_per_s, 0, BANDWIDTH_MIB_PER_S_MAX)
+
+
+DEFAULT_BOUNDS: Final = MigrationBounds()
 
 
 @dataclass(frozen=True, slots=True)

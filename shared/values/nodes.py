@@ -8,6 +8,7 @@ from enum import StrEnum
 from msgspec import Struct
 
 from shared.values.migration import NUMBER_MAX
+from shared.values.migration_terms import DEFAULT_BOUNDS, MigrationBounds
 from shared.values.scalars import (
     Number,
     Whole,
@@ -71,7 +72,7 @@ class Node:
     its abilities is one that does not know of FAILOVER. `migration_has`: features that live migrations may need, see
     `shared.values.migration`. `templates`: the names of the templates for VMs there, or of the programs (None: its
     driver does not report them). `numa_cells`, `hugepages`: none where its driver does not report them; `hugepages` are
-    a part of `memory_mib`.
+    a part of `memory_mib`. `migration_bounds`: what its agent allows of migrations from it.
     """
 
     name: str
@@ -90,6 +91,7 @@ class Node:
     templates: tuple[str, ...] | None = None
     numa_cells: tuple[NumaCell, ...] = ()
     hugepages: tuple[HugepagePool, ...] = ()
+    migration_bounds: MigrationBounds = DEFAULT_BOUNDS
 
     def __post_init__(self) -> None:
         check_name("name", self.name)

@@ -446,7 +446,7 @@ class FakeCluster:
         known to change memory."""
         going = [op for site in self.sites.values() for op in site.operations.values() if op.planned is not None]
         others = max(sum(op.site is source for op in going), sum(op.peer is target for op in going))
-        return self.migrations.plan(action.vm, action.migration, others, runs)
+        return self.migrations.plan(action.vm, action.migration, others, runs, source.node.migration_bounds)
 
     def address_of(self, vm: str) -> str:
         """Return the address of a guest: one address of 10.0.0.0/8 for each name, in the order of first requests."""

@@ -7,11 +7,16 @@ import math
 from dataclasses import dataclass, field, replace
 
 from shared.values.actions import Outcome
-from shared.values.migration_terms import NOT_MEASURED, MigrationFigures, MigrationMethod, MigrationTerms
+from shared.values.migration_terms import (
+    DEFAULT_BOUNDS,
+    NOT_MEASURED,
+    MigrationBounds,
+    MigrationFigures,
+    MigrationMethod,
+    MigrationTerms,
+)
 from sim_backend.world.migrating import Course, GuestMemory
 
-LIMIT_S = 300.0
-DOWNTIME_S = 0.3
 SWITCH_FRAC = 0.5  # of the limit
 
 
@@ -33,17 +38,26 @@ class Migrations:
     memories: dict[str, GuestMemory] = field(default_factory=dict)
     link_mib_per_s: float = 1_000.0
 
-    def plan(self, vm: str, terms: MigrationTerms | None, others: int, runs: bool) -> Planned | None:
-        """Return how a migration beside `others` on the same links will go; None for a VM that is not known here."""
+    def plan(
+        self,
+        vm: str,
+        terms: MigrationTerms | None,
+        others: int,
+        runs: bool,
+        bounds: MigrationBounds = DEFAULT_BOUNDS,
+    ) -> Planned | None:
+        """Return how a migration beside `others` on the same links will go; None for a VM that is not known here.
+        `bounds`: what its source allows."""
         memory = self.memories.get(vm)
         if memory is None:
             return None
         terms = terms or MigrationTerms()
         if not runs:
             memory = replace(memory, dirty_mib_per_s=0.0)
-        limit_s = terms.limit_s or LIMIT_S
-        rate = min(self.link_mib_per_s / (others + 1), terms.bandwidth_mib_per_s or math.inf)
-        downtime_s = terms.downtime_ms / 1e3 or DOWNTIME_S
+        limit_s = min(terms.limit_s or bounds.limit_s, bounds.limit_s)
+        bandwidths = (terms.bandwidth_mib_per_s or math.inf, bounds.bandwidth_mib_per_s or math.inf)
+        rate = min(self.link_mib_per_s / (others + 1), *bandwidths)
+        downtime_s = min(terms.downtime_ms or bounds.downtime_ms, bounds.downtime_ms) / 1e3
         switch_s = math.inf
         if terms.may_switch and runs:
             switch_s = 0.0 if terms.method is MigrationMethod.POST_COPY else SWITCH_FRAC * limit_s

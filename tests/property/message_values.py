@@ -25,7 +25,7 @@ from shared.values.health import Probe, ProbeKind
 from shared.values.host_setup import Image, Package, RemoteFile, Setup, SetupPolicy
 from shared.values.jobs import WEIGHT_MAX, Job, Preference, PreferenceKind, Rules, Stage
 from shared.values.load_vector import Loading, StandardJob, StandardRun
-from shared.values.migration_terms import MigrationMethod, MigrationTerms
+from shared.values.migration_terms import MigrationBounds, MigrationMethod, MigrationTerms
 from shared.values.new_vm import COPIES_MAX, NewVm
 from shared.values.nodes import Node
 from shared.values.operation_costs import OperationCosts
@@ -248,6 +248,7 @@ AGREEMENTS = st.one_of(
     st.builds(Agreement, granularity=st.just(Granularity.VM), template=VMS, **AGREEMENT_PARTS),
 )
 LOADINGS = st.sampled_from((Loading(), Loading((("cpu", 0.25), ("io", 0.5))), Loading((("net", 1.0),))))
+MIGRATION_BOUNDS = st.builds(MigrationBounds, POSITIVE, st.integers(1, 2_000_000), st.integers(0, 1_000_000))
 # Values that check themselves need strategies that know their ranges.
 KNOWN: dict[Any, st.SearchStrategy[Any]] = {
     bool: st.booleans(),
@@ -268,6 +269,7 @@ KNOWN: dict[Any, st.SearchStrategy[Any]] = {
         cpu_model=LABELS,
         node_type=LABELS,
         mac_addresses=st.lists(MACS, max_size=3).map(tuple),
+        migration_bounds=MIGRATION_BOUNDS,
     ),
     Setup: SETUPS,
     Probe: PROBES,
@@ -312,6 +314,7 @@ KNOWN: dict[Any, st.SearchStrategy[Any]] = {
         serving=st.none() | SERVINGS,
         probe=st.none() | PROBES,
     ),
+    MigrationBounds: MIGRATION_BOUNDS,
     MigrationTerms: st.builds(
         MigrationTerms,
         st.sampled_from(MigrationMethod),

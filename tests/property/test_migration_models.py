@@ -167,23 +167,26 @@ def test_whatever_is_given_a_forecast_is_a_number(
     chosen.terms(MigrationLimits(limit_s, limit_s, setup_s), limit_s)
 
 
-@given(DEMANDS, LINKS, st.floats(1.0, 1e4), st.booleans())
+@given(DEMANDS, LINKS, st.floats(1.0, 1e4), st.floats(1.0, 1e4), st.booleans())
 def test_the_first_method_that_ends_in_time_is_chosen(
-    demand: MigrationDemand, link: Link, limit_s: float, post_copy: bool
+    demand: MigrationDemand, link: Link, limit_s: float, source_s: float, post_copy: bool
 ) -> None:
-    limits = MigrationLimits(limit_s)
+    limits = MigrationLimits(limit_s, source_s=source_s)
     found = choose(demand, link, limits, post_copy)
     verdicts = [reason.verdict for reason in found.reasons]
     assert verdicts.count(MethodVerdict.CHOSEN) == (found.forecast is not None)
     for reason in found.reasons:
-        ends = reason.forecast.converges and reason.forecast.duration_s <= limit_s
+        one = reason.forecast
+        leaves_s = one.duration_s - (one.lost_s if one.method is MigrationMethod.POST_COPY else 0.0)
+        ends = one.converges and one.duration_s <= limit_s and leaves_s <= source_s
         if reason.verdict is MethodVerdict.CHOSEN:
             assert ends
             assert reason.forecast == found.forecast
             break
         assert not ends or reason.verdict is MethodVerdict.NOT_ALLOWED
     if post_copy and found.forecast is None:
-        assert forecast(demand, link, MigrationMethod.POST_COPY).duration_s > limit_s
+        last = forecast(demand, link, MigrationMethod.POST_COPY)
+        assert last.duration_s > limit_s or last.source_s > source_s
 
 
 NODES = ("a", "b", "c", "d")

@@ -16,7 +16,8 @@ from agents.hypervisors.libvirt.errors import Declined, telling
 from agents.hypervisors.libvirt.host_features import THIS_MACHINE, HostFeatures
 from agents.hypervisors.libvirt.machine import Machine
 from shared.base.errors import TransientError
-from shared.config.agent import LibvirtKeys
+from shared.config.agent import LibvirtKeys, LibvirtMigration
+from shared.values.migration_terms import MigrationBounds
 from shared.values.nodes import Ability, Node
 
 PERIOD_US = 100_000
@@ -164,7 +165,13 @@ def node_of(
         templates=tuple(sorted(keys.templates)),
         numa_cells=host.numa_cells,
         hugepages=host.hugepages,
+        migration_bounds=bounds_of(keys.migration),
     )
+
+
+def bounds_of(keys: LibvirtMigration) -> MigrationBounds:
+    """Return what the configuration allows of a migration from this node."""
+    return MigrationBounds(keys.limit_s, keys.downtime_ms, keys.bandwidth_mib_per_s)
 
 
 def abilities_of(features: Features, has_images: bool) -> tuple[Ability, ...]:

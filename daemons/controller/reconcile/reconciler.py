@@ -161,6 +161,22 @@ class Reconciler:
             self._stay(instance.job, instance, need.node)
         return bool(why)
 
+    def _over_budget(self, need: PlannedAction, now_s: float) -> bool:
+        """Return whether a migration that a decision wants would pause the VM for longer than its terms still allow;
+        the VM then stays. An operator who insists or drains its node is followed."""
+        instance = self.cluster.instances[need.vm]
+        if need.kind is not ActionKind.MIGRATE or instance.insisted:
+            return False
+        found = self.migrations.pause_refusal(instance, need.node, need.to_node, now_s)
+        if found is None:
+            return False
+        pause_s, why = found
+        detail = f"{need.vm} to {need.to_node}: {why}"
+        self.unit_of_work.emit(now_s, "migration-over-budget", instance.job.job.name, detail)
+        instance.pause_hold = now_s + FIRST_S, pause_s
+        self._stay(instance.job, instance, need.node)
+        return True
+
     def _is_others(self, need: PlannedAction, entry: JobEntry) -> bool:
         """Return whether an action would undo an external change while reconciliation is paused."""
         return entry.phase is JobPhase.RUNNING or self.cluster.instances[need.vm].by_other
@@ -293,7 +309,7 @@ class Reconciler:
             if stuck is not None:
                 chosen = [order.suspension(stuck)]
         for need in chosen:
-            if not self._will_not_converge(need, now_s):
+            if not (self._will_not_converge(need, now_s) or self._over_budget(need, now_s)):
                 self._issue(need, now_s)
         for need in wave.blocked:
             entry = self.cluster.active[need.workload]
@@ -395,9 +411,9 @@ class Reconciler:
             self.cluster.set_cpu(instance, result.status.cpu_mhz)
         how = ""
         if result.kind is ActionKind.MIGRATE:
-            how = self.migrations.answered(instance, result, now_s)
-            if result.migrated is not None and not instance.insisted:
-                note_pause(entry, result.migrated.downtime_s, now_s)
+            how, paused_s = self.migrations.answered(instance, result, now_s)
+            if not instance.insisted:
+                note_pause(entry, paused_s, now_s)
             instance.insisted = False
             instance.move_at_s = self.migrations.until_s(instance)
         if result.outcome is Outcome.OK:

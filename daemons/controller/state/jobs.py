@@ -63,9 +63,10 @@ class Instance:
     the detail of its last move that was not ordered; `by_other`: it was started externally. `failed`: the last failure
     that this controller knows of. `shunned`: nodes to which a migration has failed, each with the time until which
     decisions avoid it. `exit`, `host_restarted`, `failover`, `migration_facts`: see InstanceRecord. `insisted`: an
-    operator asked for its migration. `move_at_s`: until then no decision migrates it. `needs`: what it needs of a node
-    that it is migrated to, as reported last; `pages`: the hugepages that it holds, and memory in
-    NUMA cells that it must be in. `memory_mib`: its ordinary memory
+    operator asked for its migration. `move_at_s`: until then no decision migrates it; `pause_hold`: until when, and for
+    which pause in s, its disruption budget was found too small. `needs`: what it needs of a node that it is migrated
+    to, as reported last; `pages`: the hugepages that it holds, and memory in NUMA cells that it must be in.
+    `memory_mib`: its ordinary memory
     and its overhead, without what is in hugepages.
     """
 
@@ -107,6 +108,7 @@ class Instance:
     host_restarted: bool = False
     insisted: bool = False
     move_at_s: float = 0.0
+    pause_hold: tuple[float, float] = (0.0, 0.0)
     failover: FailoverFacts | None = None
     migration_facts: VmMigrations = NO_MIGRATIONS
 

@@ -99,5 +99,12 @@ def pause_left_s(entry: JobEntry, now_s: float) -> float | None:
 
 
 def is_out_of_budget(entry: JobEntry, now_s: float) -> bool:
-    """Return whether no decision may move it any more now."""
-    return moves_left(entry, now_s) == 0 or pause_left_s(entry, now_s) == 0.0
+    """Return whether no decision may move it any more now: nothing is left, or less than the pause that was forecast
+    for it lately."""
+    if moves_left(entry, now_s) == 0:
+        return True
+    left_s = pause_left_s(entry, now_s)
+    if left_s is None:
+        return False
+    holds = [one.pause_hold for one in entry.instances]
+    return left_s == 0.0 or any(now_s < until_s and left_s < pause_s for until_s, pause_s in holds)

@@ -98,10 +98,13 @@ def _forecast(migrations: Migrations, instance: Instance, home: str, name: str, 
     of the guest's dirty rate, or it would not end: then `why_not` says so."""
     choice = migrations.choice(instance, home, name)
     found = None if choice is None or choice.guessed else choice.forecast
+    why_not = migrations.refusal(instance, home, name, now_s)
+    if not why_not and (too_long := migrations.pause_refusal(instance, home, name, now_s)) is not None:
+        why_not = too_long[1]
     return {
         "node": name,
         "method": None if found is None else found.method.value,
         "duration_s": None if found is None else round(found.duration_s, 3),
         "downtime_s": None if found is None else round(found.downtime_s, 3),
-        "why_not": migrations.refusal(instance, home, name, now_s) or None,
+        "why_not": why_not or None,
     }

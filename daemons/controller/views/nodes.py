@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import asdict
 
 from msgspec import structs
 
@@ -158,6 +159,7 @@ def node_details(cluster: Cluster, features: FeatureSet, node: NodeEntry, now_s:
             "node_type": facts.node_type if facts else None,
             "mac_addresses": list(facts.mac_addresses) if facts else None,
             "migration_has": list(facts.migration_has) if facts else None,
+            "migration_bounds": asdict(facts.migration_bounds) if facts else None,
             **node_hardware(node),
             "templates": list(facts.templates) if facts and facts.templates is not None else None,
             "sample": structs.asdict(node.last.sample) if node.last is not None else None,

@@ -42,22 +42,27 @@ class FailoverFacts:
 
 @dataclass(frozen=True, slots=True)
 class VmMigrations:
-    """What the migrations of a VM have taught. `ratio`: of measured to forecast duration. `failures`: how many in a row
-    did not converge; `dirty_mib_per_s`: the guest's dirty rate then; `until_s`: until when none is tried again."""
+    """What the migrations of a VM have taught. `ratio`, `downtime`: of measured to forecast duration and downtime.
+    `failures`: how many in a row did not converge; `dirty_mib_per_s`: the guest's dirty rate then; `until_s`: until
+    when none is tried again."""
 
     ratio: LearnedRatio = NOTHING
     failures: int = 0
     dirty_mib_per_s: float = 0.0
     until_s: float = 0.0
+    downtime: LearnedRatio = NOTHING
 
 
 @dataclass(frozen=True, slots=True)
 class NodeMigrations:
-    """What migrations have taught of a node. `ratio`: of measured to forecast duration of those to it; `mib_per_s`: the
-    best rate of those to it and from it (0: not known)."""
+    """What migrations have taught of a node. `ratio`, `downtime`: of measured to forecast duration and downtime of
+    those to it; `mib_per_s`: the best rate of those to it and from it (0: not known), `stream_mib_per_s`: of those over
+    one connection."""
 
     ratio: LearnedRatio = NOTHING
     mib_per_s: float = 0.0
+    downtime: LearnedRatio = NOTHING
+    stream_mib_per_s: float = 0.0
 
 
 NO_MIGRATIONS, NO_RATES = VmMigrations(), NodeMigrations()

@@ -362,4 +362,9 @@ TABLE: tuple[Row, ...] = (
         },
         ACTS,
     ),
+    *shown_by(
+        moved,
+        {"migration.stream_mib_per_s": (100, 2_000)},
+        ACTS | {"migration.link_mib_per_s": 5_000, "migration.streams": 4},
+    ),
 )

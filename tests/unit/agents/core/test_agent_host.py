@@ -12,8 +12,9 @@ from agents.collectors.network import ADDRESSES_MAX, mac_addresses
 from agents.power.host import ASK_LIMIT_S, COMMANDS, SLEEP_LIMIT_S, OtherHost, OwnHost, ask_system
 from agents.service.main import is_here, shape_of
 from shared.base.clock import ManualClock, suspended_s
-from shared.config.agent import AgentConfig, NodeFacts, NodeType
+from shared.config.agent import AgentConfig, AgentTimeouts, NodeFacts, NodeType
 from shared.ports.effects import SleepEnded
+from shared.values.migration_terms import MigrationBounds
 from shared.values.nodes import Node, SleepMode
 from sim_backend.fakes.hypervisor import FakeHypervisor
 
@@ -147,3 +148,10 @@ def test_type_and_addresses_are_in_the_inventory() -> None:
     mac = ("02:00:00:00:00:09",)
     other = shape_of(AgentConfig(), "n1")(Node("host", 4, 2_000.0, memory_mib=8_000, node_type="t", mac_addresses=mac))
     assert (other.node_type, other.mac_addresses) == ("t", mac)
+
+
+@pytest.mark.parametrize(("own_s", "driver_s", "reported_s"), [(600.0, 300.0, 300.0), (60.0, 300.0, 60.0)])
+def test_the_agent_s_own_time_limit_bounds_migrations_too(own_s: float, driver_s: float, reported_s: float) -> None:
+    config = AgentConfig(timeouts=AgentTimeouts(own_s))
+    found = Node("host", 4, 2_000.0, memory_mib=8_000, migration_bounds=MigrationBounds(driver_s, 500, 70))
+    assert shape_of(config, "n1")(found).migration_bounds == MigrationBounds(reported_s, 500, 70)

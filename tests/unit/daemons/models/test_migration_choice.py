@@ -90,7 +90,21 @@ def test_what_was_learned_counts() -> None:
     one = forecast(CALM, LINK)
     assert scaled(one, 2.0).duration_s == 2.0 * one.duration_s
     for odd in (math.nan, math.inf, 0.0, -1.0):
-        assert scaled(one, odd) == one
+        assert scaled(one, odd, odd) == one
+
+
+def test_learned_downtimes_count_apart_from_durations() -> None:
+    one = forecast(CALM, LINK, MigrationMethod.AUTO_CONVERGE)
+    found = scaled(one, 1.0, 3.0)
+    assert (found.duration_s, found.downtime_s) == (one.duration_s, 3.0 * one.downtime_s)
+    assert found.lost_s == pytest.approx(one.lost_s + 2.0 * one.downtime_s)
+    assert found.pause_s == found.downtime_s
+    waits = scaled(forecast(CALM, LINK, MigrationMethod.POST_COPY), 2.0, 3.0)
+    assert waits.downtime_s == forecast(CALM, LINK, MigrationMethod.POST_COPY).downtime_s
+    assert waits.pause_s == waits.lost_s > waits.downtime_s
+    chosen = choose(CALM, LINK, LIMITS, downtime_factor=3.0).forecast
+    assert chosen is not None
+    assert chosen.downtime_s == 3.0 * forecast(CALM, LINK).downtime_s
 
 
 @pytest.mark.parametrize("rate", [0.0, 0.9, math.inf, math.nan, -5.0])

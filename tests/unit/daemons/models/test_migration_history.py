@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from daemons.models.migration_history import FACTOR_MAX, NOTHING, LearnedRatio, factor, log_ratio
+from daemons.models.migration_history import DOWNTIME_FEWEST_S, FACTOR_MAX, NOTHING, LearnedRatio, factor, log_ratio
 from shared.protocol.codec import pack, unpack
 
 
@@ -49,6 +49,11 @@ def test_a_lasting_change_is_learned() -> None:
 def test_figures_that_say_nothing_are_left_out(odd: float) -> None:
     assert log_ratio(odd, 10.0) is None
     assert log_ratio(10.0, odd) is None
+
+
+def test_downtimes_may_be_shorter_than_durations() -> None:
+    assert log_ratio(0.03, 0.02, DOWNTIME_FEWEST_S) == pytest.approx(math.log(2.0 / 3.0))
+    assert log_ratio(0.03, 0.0, DOWNTIME_FEWEST_S) is None
 
 
 def test_factors_are_bounded() -> None:

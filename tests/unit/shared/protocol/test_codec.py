@@ -20,6 +20,7 @@ from shared.protocol.operator_messages import DrainNode, SubmitJob
 from shared.protocol.topology import BODY_BYTES_MAX
 from shared.values.actions import Action, ActionKind, Outcome
 from shared.values.jobs import Allotment, Job, Stage
+from shared.values.migration_terms import MigrationBounds
 from shared.values.nodes import Node, NodeSample
 from shared.values.vms import VmSpec, VmState, VmStatus
 from tests.extent import only
@@ -433,6 +434,16 @@ class Row:
 def test_what_is_at_its_default_is_left_out(row: Row, written: dict[str, Any]) -> None:
     assert msgpack.unpackb(pack(row, Row)) == written
     assert unpack(pack(row, Row), Row) == row
+
+
+def test_an_agent_that_reports_no_migration_bounds_has_the_defaults() -> None:
+    """And one with the defaults does not send them, so that a controller that does not know them understands it."""
+    node = Node("n1", 4, 2_000.0, memory_mib=8_000)
+    packed = msgpack.unpackb(pack(node, Node))
+    assert "migration_bounds" not in packed
+    assert unpack(msgpack.packb(packed), Node).migration_bounds == MigrationBounds(300.0, 300, 0)
+    told = replace(node, migration_bounds=MigrationBounds(900.0))
+    assert unpack(pack(told, Node), Node) == told
 
 
 def test_what_cannot_be_written_is_told_by_its_place() -> None:

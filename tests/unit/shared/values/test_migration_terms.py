@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from shared.base.errors import InvalidValue
-from shared.values.migration_terms import MigrationMethod, MigrationTerms
+from shared.values.migration_terms import MigrationBounds, MigrationMethod, MigrationTerms
 
 
 @pytest.mark.parametrize(
@@ -29,6 +29,22 @@ from shared.values.migration_terms import MigrationMethod, MigrationTerms
 def test_what_is_out_of_range_is_refused_by_name(field: str, value: Any) -> None:
     with pytest.raises(InvalidValue, match=f"^{field} = "):
         MigrationTerms(**{field: value})
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("limit_s", 0.0),
+        ("limit_s", math.inf),
+        ("downtime_ms", 0),
+        ("downtime_ms", 2_000_001),
+        ("bandwidth_mib_per_s", -1),
+        ("bandwidth_mib_per_s", 1_000_001),
+    ],
+)
+def test_bounds_out_of_range_are_refused_by_name(field: str, value: Any) -> None:
+    with pytest.raises(InvalidValue, match=f"^{field} = "):
+        MigrationBounds(**{field: value})
 
 
 def test_post_copy_is_allowed_by_its_method_too() -> None:

@@ -7,8 +7,8 @@ import pytest
 from daemons.models.migration_time import Link, MigrationDemand, forecast
 from shared.ports.effects import Operated
 from shared.values.actions import ActionKind, Outcome
-from shared.values.migration_terms import MigrationMethod, MigrationTerms
-from sim_backend.fakes.migrations import LIMIT_S, Migrations
+from shared.values.migration_terms import LIMIT_S, MigrationBounds, MigrationMethod, MigrationTerms
+from sim_backend.fakes.migrations import Migrations
 from sim_backend.world.migrating import GuestMemory
 from tests.unit.sim_backend.fakes.test_hypervisor import VM, Lab
 
@@ -75,6 +75,20 @@ def test_what_would_have_to_move_is_reported() -> None:
     (status,) = lab.n2.vms(lab.cluster.now_s)
     assert (status.resident_mib, status.working_set_mib) == (1_000, 200)
     assert status.dirty_mib_per_s == pytest.approx(5.0)
+
+
+def test_what_its_source_allows_counts_for_more_than_the_terms() -> None:
+    known = Migrations({VM: GuestMemory(50_000.0)}, 100.0)  # 500 s at the full rate
+    high = MigrationTerms(limit_s=600.0)
+    late, enough, slow = (
+        known.plan(VM, high, 0, True, bounds)
+        for bounds in (MigrationBounds(), MigrationBounds(550.0), MigrationBounds(550.0, bandwidth_mib_per_s=50))
+    )
+    assert late is not None
+    assert enough is not None
+    assert slow is not None
+    assert (late.outcome, late.duration_s) == (Outcome.NOT_CONVERGING, LIMIT_S)
+    assert (enough.outcome, slow.outcome) == (Outcome.OK, Outcome.NOT_CONVERGING)
 
 
 def test_a_guest_that_is_not_known_takes_what_the_costs_say() -> None:

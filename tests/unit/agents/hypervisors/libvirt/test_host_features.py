@@ -14,6 +14,7 @@ from agents.hypervisors.libvirt.domain_xml import parse
 from agents.hypervisors.libvirt.host_features import default_page_kib, features_of, topology_of
 from agents.hypervisors.libvirt.machine import LocalMachine, NetDevices, NoMachine
 from shared.config.agent import CopyStorage, LibvirtKeys, LibvirtMigration
+from shared.values.migration_terms import DEFAULT_BOUNDS, MigrationBounds
 from shared.values.nodes import HugepagePool, NumaCell
 from sim_backend.fake_libvirt.cluster import Cluster
 from sim_backend.fake_libvirt.codes import Err, libvirtError
@@ -145,6 +146,20 @@ def test_the_node_counts_hugepages_apart(cluster: Cluster) -> None:
         node = capacity.node_of(conn, libvirtError, "h1", replace(KEYS, core_mhz=1.0), features, NoMachine())
         assert (node.memory_mib, node.usable_mib, node.hugepages_mib) == (65_536, 61_440, 4_096)
         assert bool(node.migration_has) is features.migrate
+
+
+def test_the_node_says_what_its_configuration_allows_of_migrations(cluster: Cluster) -> None:
+    conn = cluster.module("h1").open()
+    for migration, bounds in (
+        (LibvirtMigration(), DEFAULT_BOUNDS),
+        (
+            LibvirtMigration(bandwidth_mib_per_s=500, downtime_ms=2_000, limit_s=900.0),
+            MigrationBounds(900.0, 2_000, 500),
+        ),
+    ):
+        keys = replace(KEYS, core_mhz=1.0, migration=migration)
+        node = capacity.node_of(conn, libvirtError, "h1", keys, capacity.Features(), NoMachine())
+        assert node.migration_bounds == bounds
 
 
 # --- the kernel -------------------------------------------------------------------------------------------------------
