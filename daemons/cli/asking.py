@@ -16,13 +16,14 @@ from daemons.cli.render import record, rows_of
 from daemons.codes.code import Kind
 from shared.protocol.account_messages import Assess
 from shared.protocol.messages import Reply
-from shared.protocol.operator_messages import PAGED_QUERIES, Query, Request
-from shared.values.jobs import JobPhase
+from shared.protocol.operator_messages import PAGED_QUERIES, CheckRules, Query, Request, SharedRules
+from shared.values.jobs import JobPhase, Rules
 from shared.values.scalars import check_name
 
 ROWS_MAX = 10_000
 PAGE_ROWS = 1_000
 
+RulesOf = Callable[[str], Rules]
 LookUp = Callable[[ControllerConnection, Sequence[str]], tuple[Mapping[str, str], list[dict[str, str]]]]
 
 
@@ -118,18 +119,24 @@ def tell_each(
     looked: str = "",
     following: str = "",
     look_up: LookUp | None = None,
+    rules_of: RulesOf | None = None,
 ) -> None:
     """Ask for the same of each name, `request(id, name)`, and print what became of each; exit status 1 when one was
     refused. `done`: what became of those that were not, with `{}` for the name; `look`: asks, while there is a
     connection, for lines to be printed below each of those, which JSON has under the key `looked`; `following`: the
-    command that is useful next, with `{}` for the first name; `look_up`: finds wrong names among several, and then
-    nothing is asked for."""
+    command that is useful next, with `{}` for the first name. Of several names: `look_up` finds wrong ones, `rules_of`
+    returns the rules that each is to have. If a name is wrong or cannot have its rules, nothing is asked for."""
     unique = list(dict.fromkeys(names))
     with line:
         wrong = look_up(line, unique)[1] if look_up is not None and len(unique) > 1 else []
         if wrong:
             refuse_all(unique, wrong)
             return
+        if rules_of is not None and len(unique) > 1:
+            wrong = check_rules(line, [(name, rules_of(name)) for name in unique])
+            if wrong:
+                refuse_all(unique, wrong, "cannot have these rules")
+                return
         replies = line.ask_all([request(line.new_id(), name) for name in unique])
         answered = list(zip(unique, replies, strict=True))
         good = [name for name, reply in answered if reply.done]
@@ -143,11 +150,23 @@ def tell_each(
     say_next(following.format(*good[:1]) if good else "")
 
 
-def refuse_all(names: Sequence[str], wrong: Sequence[Mapping[str, str]]) -> None:
+def check_rules(line: ControllerConnection, rules: Iterable[tuple[str, Rules]]) -> list[dict[str, str]]:
+    """Ask whether workloads can have these rules, all at once; return a row (`name`, `code`, `detail`) for each that
+    cannot. Raises what `ControllerConnection.ask` does."""
+    names: dict[Rules, list[str]] = {}
+    for name, each in rules:
+        names.setdefault(each, []).append(name)
+    shared = tuple(SharedRules(each, tuple(those)) for each, those in names.items())
+    with line:
+        data = line.ask(CheckRules(line.new_id(), shared))
+    return [dict(row) for row in rows_of(data, "refused")]
+
+
+def refuse_all(names: Sequence[str], wrong: Sequence[Mapping[str, str]], why: str = "cannot be used") -> None:
     """Print which of several names are wrong, and end with exit status 1: nothing is asked for."""
     emit_each({"done": [], "refused": wrong}, [])
     if len(names) > 1:
-        say(f"nothing was changed: {len(wrong)} of {len(names)} names cannot be used")
+        say(f"nothing was changed: {len(wrong)} of {len(names)} names {why}")
     report_failures(wrong)
 
 

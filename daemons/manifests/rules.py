@@ -66,6 +66,8 @@ class RulesTable:
     """Name of a group whose workloads never share a node. Empty: none."""
     no_migration: bool = False
     """Never move an instance once it runs."""
+    label_affinity: Labels = ()
+    """Labels that its nodes must have, all of them."""
     label_anti_affinity: Labels = ()
     """Labels that its nodes must not have."""
     affinity_scope: Scope = NODE_SCOPE
@@ -169,6 +171,7 @@ class OncePreferred:
 
 RULES: tuple[Any, ...] = (
     Unlike("rules.node_anti_affinity", "rules.node_affinity"),
+    Unlike("rules.label_anti_affinity", "rules.label_affinity"),
     UnlikeInScope("rules.anti_affinity", "rules.affinity"),
     UnlikeInScope("rules.vm_anti_affinity", "rules.vm_affinity"),
     *(OnePreference(index) for index in range(PREFERENCES_MAX)),
@@ -193,6 +196,7 @@ def rules_of(table: RulesTable) -> Rules:
         affinity=table.affinity,
         anti_affinity=table.anti_affinity,
         no_migration=table.no_migration,
+        label_affinity=table.label_affinity,
         label_anti_affinity=table.label_anti_affinity,
         affinity_scope=table.affinity_scope,
         anti_affinity_scope=table.anti_affinity_scope,

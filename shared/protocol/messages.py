@@ -23,6 +23,7 @@ from shared.protocol.operator_messages import AdoptVm as AdoptVm
 from shared.protocol.operator_messages import ApprovePlan as ApprovePlan
 from shared.protocol.operator_messages import CancelJob as CancelJob
 from shared.protocol.operator_messages import CheckReservation as CheckReservation
+from shared.protocol.operator_messages import CheckRules as CheckRules
 from shared.protocol.operator_messages import CheckVmFit as CheckVmFit
 from shared.protocol.operator_messages import ConfirmGone as ConfirmGone
 from shared.protocol.operator_messages import ConfirmOff as ConfirmOff

@@ -207,7 +207,7 @@ class MoveVm:
 @dataclass(frozen=True, slots=True)
 class AdoptVm:
     """Adopt an unmanaged VM, running or shut off, under the job name `job`. Nothing of it changes but our metadata.
-    `check`: only say whether it could be."""
+    `check`: only say whether it could be. `checked`: as of `SetJob`."""
 
     KIND: ClassVar[str] = "adopt-vm"
     VERSION: ClassVar[int] = 1
@@ -221,12 +221,14 @@ class AdoptVm:
     rules: Rules = field(default_factory=Rules)
     terms: VmTerms = field(default_factory=VmTerms)
     check: bool = False
+    checked: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class SetJob:
     """Change what an operator wants of a job or an adopted VM; None leaves a value as it is. `best_effort` removes the
-    goal. `terms`: of an adopted VM alone, which is meant by its own name too."""
+    goal. `terms`: of an adopted VM alone, which is meant by its own name too. `checked`: `CheckRules` found that its
+    rules hold together with those of the requests that go with it, so that contradictions are not looked for."""
 
     KIND: ClassVar[str] = "set-job"
     VERSION: ClassVar[int] = 1
@@ -239,6 +241,7 @@ class SetJob:
     best_effort: bool = False
     rules: Rules | None = None
     terms: TermChanges | None = None
+    checked: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -481,6 +484,27 @@ class CheckVmFit:
 
 
 @dataclass(frozen=True, slots=True)
+class SharedRules:
+    """Rules, and the names of workloads that are to have them."""
+
+    rules: Rules
+    workloads: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class CheckRules:
+    """Ask whether workloads can have these rules, all at once: jobs, adopted VMs by either name, and VMs that are to be
+    adopted, by the names that they are to get. Nothing is changed. The answer is in `Reply.data`."""
+
+    KIND: ClassVar[str] = "check-rules"
+    VERSION: ClassVar[int] = 1
+    OLDEST: ClassVar[int] = 1
+
+    request: Word
+    rules: tuple[SharedRules, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class DryRun:
     """Decide on the state as it is and answer with changes, refusals and plan; nothing is carried out or stored."""
 
@@ -573,6 +597,6 @@ Change = (
     | DropNotification
     | TryChannel
 )
-Request = Change | CheckReservation | CheckVmFit | DryRun | Assess | Query
+Request = Change | CheckReservation | CheckVmFit | CheckRules | DryRun | Assess | Query
 
 OPERATOR_MESSAGES: tuple[type[Any], ...] = (*get_args(Request), OnBehalf)

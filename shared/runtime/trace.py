@@ -27,7 +27,7 @@ from shared.protocol.messages import (
     StandardJobEnded,
     Watch,
 )
-from shared.protocol.operator_messages import CheckReservation, CheckVmFit, DryRun, Query, Request
+from shared.protocol.operator_messages import CheckReservation, CheckRules, CheckVmFit, DryRun, Query, Request
 from shared.values.actions import Action, Outcome
 
 
@@ -43,7 +43,7 @@ class LogLine:
 
 
 REPEAT_S = 3600.0
-_READS = Query | DryRun | Assess | CheckReservation | CheckVmFit
+_READS = Query | DryRun | Assess | CheckReservation | CheckRules | CheckVmFit
 
 
 class Repeats:

@@ -97,6 +97,7 @@ class PreferenceKind(StrEnum):
     ANTI_AFFINITY = "anti-affinity"
 
 
+_LIMITED = ("label_affinity", "label_anti_affinity", "vm_affinity", "vm_anti_affinity")
 _WITH_SCOPE = frozenset({PreferenceKind.AFFINITY, PreferenceKind.ANTI_AFFINITY})
 _OPPOSITE = {
     PreferenceKind.NODE_AFFINITY: PreferenceKind.NODE_ANTI_AFFINITY,
@@ -139,8 +140,9 @@ class Rules:
 
     node_affinity: only on these nodes (empty: any). node_anti_affinity: never on these. affinity, anti_affinity: names
     of groups whose workloads share a node, or never do ("": none). no_migration: not moved once it runs.
-    label_anti_affinity: labels that its nodes must not have. affinity_scope, anti_affinity_scope: what is shared:
-    "node", or the key of a label such as "rack" or "zone"; a node without the label is a domain of its own.
+    label_affinity: labels that its nodes must all have. label_anti_affinity: labels that its nodes must not have.
+    affinity_scope, anti_affinity_scope: what is shared: "node", or the key of a label such as "rack" or "zone"; a node
+    without the label is a domain of its own.
     vm_affinity, vm_anti_affinity: names of workloads that it shares a node with, or never does; in the same scopes.
     preferred: rules that are kept where it costs nothing. Raises `InvalidValue` for rules that cannot all hold on any
     cluster.
@@ -157,12 +159,13 @@ class Rules:
     vm_affinity: tuple[str, ...] = ()
     vm_anti_affinity: tuple[str, ...] = ()
     preferred: tuple[Preference, ...] = ()
+    label_affinity: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        for key in ("node_affinity", "node_anti_affinity", "label_anti_affinity", "vm_affinity", "vm_anti_affinity"):
+        for key in ("node_affinity", "node_anti_affinity", *_LIMITED):
             for text in getattr(self, key):
                 check_label(key, text)
-        for key in ("label_anti_affinity", "vm_affinity", "vm_anti_affinity"):
+        for key in _LIMITED:
             whole(key, len(getattr(self, key)), 0, RULE_NAMES_MAX)
         for key in ("affinity", "anti_affinity"):
             check_label(key, getattr(self, key))
@@ -181,6 +184,9 @@ class Rules:
         both = sorted({*self.node_affinity} & {*self.node_anti_affinity})
         if both:
             raise InvalidValue("node_anti_affinity", both[0], "no node that `node_affinity` names too")
+        labels = sorted({*self.label_affinity} & {*self.label_anti_affinity})
+        if labels:
+            raise InvalidValue("label_anti_affinity", labels[0], "no label that `label_affinity` names too")
         if self.divisible:
             return
         if self.affinity and self.affinity == self.anti_affinity:

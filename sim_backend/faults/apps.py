@@ -128,6 +128,8 @@ def _scoped(job: Job, names: Sequence[str], rng: Random) -> Rules:
         rules = Rules(label_anti_affinity=("rack=r1",))
     elif rules == Rules() and how < 0.3 and job.instances == 1 and other != job.name:
         rules = Rules(vm_anti_affinity=(other,), anti_affinity_scope="rack" if how < 0.22 else "node")
+    elif rules == Rules() and 0.3 <= how < 0.36 and job.instances == 1:
+        rules = Rules(label_affinity=("ssd",))
     if prefers:
         fast = Preference(PreferenceKind.LABEL_AFFINITY, "ssd", weight=weight)
         away = Preference(PreferenceKind.ANTI_AFFINITY, "web0", "rack" if how < 0.5 else "node", 101 - weight)

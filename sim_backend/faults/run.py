@@ -15,7 +15,7 @@ from daemons.values.settings import BalancerSettings, ControllerSettings, Policy
 from shared.ports.effects import Write
 from shared.protocol import topology
 from shared.protocol.operator_messages import CancelJob, DrainNode, Request
-from shared.values.jobs import Job, workload_of
+from shared.values.jobs import Job, Rules, workload_of
 from shared.values.vms import LIVE_STATES
 from sim_backend.fakes.hypervisor import Failure, FakeHypervisor
 from sim_backend.fakes.leases import LeaseTimes
@@ -244,17 +244,23 @@ class FaultRun:
         """Return whether a job must run on some of these nodes: its rules name one of them, or leave it too few
         others."""
         rules, count = job.rules, job.instances if job.spread else 1
-        if taken & {*rules.node_affinity}:
+        if taken & self._named_by(rules):
             return True
         left = [
             node
             for node in self.script.nodes
             if node.name not in taken
             and node.name not in rules.node_anti_affinity
-            and {*job.required_labels} <= {*node.labels}
+            and {*job.required_labels, *rules.label_affinity} <= {*node.labels}
             and not {*rules.label_anti_affinity} & {*node.labels}
         ]
         return len(left) < count
+
+    def _named_by(self, rules: Rules) -> AbstractSet[str]:
+        """Return the nodes that required rules name, themselves or by their labels."""
+        wanted = {*rules.label_affinity}
+        labelled = {node.name for node in self.script.nodes if wanted and wanted <= {*node.labels}}
+        return {*rules.node_affinity} | labelled
 
     def outcome(self, more: tuple[Violation, ...] = (), crash: str = "") -> SeedOutcome:
         """Return the findings so far, and `more`."""

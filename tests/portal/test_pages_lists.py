@@ -410,3 +410,6 @@ def test_the_preview_counts_nodes_with_labels_cpu_and_memory() -> None:
 
     assert isinstance(made, Job)
     assert room_for(made, rows) == (1, 3)
+    made, _ = from_form(KINDS["job"], GOOD | {"required_labels": "", "rules.label_affinity": "ssd"}, 0.0)
+    assert isinstance(made, Job)
+    assert room_for(made, rows) == (2, 3)

@@ -11,7 +11,7 @@ import msgpack  # type: ignore[import-untyped]
 import msgspec
 from hypothesis import strategies as st
 
-from shared.protocol.operator_messages import CheckVmFit
+from shared.protocol.operator_messages import CheckRules, CheckVmFit, SharedRules
 from shared.values.agreement import (
     Agreement,
     AssuranceTerms,
@@ -95,6 +95,7 @@ RULES = st.builds(
     affinity=st.sampled_from(["", "near"]),
     anti_affinity=st.sampled_from(["", "far"]),
     no_migration=st.booleans(),
+    label_affinity=st.lists(st.sampled_from(["ssd", "rack=r1"]), max_size=2).map(tuple),
     label_anti_affinity=st.lists(st.sampled_from(["old", "slow"]), max_size=2).map(tuple),
     affinity_scope=st.sampled_from(["node", "zone"]),
     anti_affinity_scope=st.sampled_from(["node", "rack"]),
@@ -283,6 +284,11 @@ KNOWN: dict[Any, st.SearchStrategy[Any]] = {
     VmTerms: VM_TERMS,
     TermChanges: TERM_CHANGES,
     NewVm: NEW_VMS,
+    CheckRules: st.builds(
+        CheckRules,
+        texts(TextForm.WORD),
+        st.lists(st.builds(SharedRules, RULES, st.lists(LINES, max_size=3).map(tuple)), max_size=2).map(tuple),
+    ),
     CheckVmFit: st.builds(CheckVmFit, texts(TextForm.WORD), NEW_VMS, st.integers(1, COPIES_MAX)),
     Flow: FLOWS,
     FlowSample: st.builds(

@@ -72,7 +72,7 @@ def test_scripts_have_applications_of_every_kind() -> None:
     assert {bool(each.app.metrics_url) for each in apps} == {True, False}
     assert {each.app.flows[0].work_mcycles is None for each in apps} == {True, False}
     kinds = ("node_affinity", "node_anti_affinity", "affinity", "anti_affinity", "no_migration")
-    for kind in (*kinds, "label_anti_affinity", "vm_anti_affinity", "preferred"):
+    for kind in (*kinds, "label_affinity", "label_anti_affinity", "vm_anti_affinity", "preferred"):
         assert any(getattr(each, kind) for each in rules), kind
     assert {each.anti_affinity_scope for each in rules} == {"node", "rack"}
 
@@ -83,9 +83,9 @@ def test_every_rule_can_be_kept(seed: int) -> None:
     script = write_script(seed, policy="apc")
     names = {node.name for node in script.nodes}
     for job in script.jobs:
-        barred = {*job.rules.label_anti_affinity}
+        barred, wanted = {*job.rules.label_anti_affinity}, {*job.rules.label_affinity}
         allowed = {*(job.rules.node_affinity or names)} - {*job.rules.node_anti_affinity}
-        allowed -= {node.name for node in script.nodes if barred & {*node.labels}}
+        allowed -= {node.name for node in script.nodes if barred & {*node.labels} or not wanted <= {*node.labels}}
         assert len(allowed) >= (job.instances if job.spread else 1)
         assert job.rules == Rules() or not job.required_labels
     for each in script.apps:
@@ -135,9 +135,11 @@ def test_rules_about_labels_racks_and_named_workloads(run: FaultRun) -> None:
 
     near: dict[str, object] = {"vm_affinity": ("a",), "affinity_scope": "rack"}
     far: dict[str, object] = {"vm_anti_affinity": ("a",), "anti_affinity_scope": "rack"}
-    good = (on("a", "n0"), on("b", "n1", **near), on("c", "n2", **far), on("d", "n2", label_anti_affinity=("rack=r0",)))
+    barred: dict[str, object] = {"label_anti_affinity": ("rack=r0",)}
+    held: dict[str, object] = {"label_affinity": ("rack=r0",)}
+    good = (on("a", "n0"), on("b", "n1", **near), on("c", "n2", **far), on("d", "n2", **barred), on("e", "n0", **held))
     for number, bad in enumerate(
-        (on("b", "n2", **near), on("c", "n1", **far), on("d", "n1", label_anti_affinity=("rack=r0",)))
+        (on("b", "n2", **near), on("c", "n1", **far), on("d", "n1", **barred), on("e", "n2", **held))
     ):
         run.checker.violations.clear()
         store(run, *good)

@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from daemons.cli import complete
-from daemons.cli.asking import look_up_jobs, look_up_vms, refuse_all, tell, tell_each, vms_there
+from daemons.cli.asking import RulesOf, look_up_jobs, look_up_vms, refuse_all, tell, tell_each, vms_there
 from daemons.cli.connection import ControllerConnection, change_options
 from daemons.cli.numbers import Number, plain_number
 from daemons.cli.output import output_option
@@ -25,6 +25,7 @@ from daemons.manifests.job import WHEN_WORDS, epoch_s
 from daemons.manifests.vm_terms import AssignedTerms, read_terms
 from shared.base.errors import InvalidInput, Problem
 from shared.protocol.operator_messages import SetJob, SetWeb
+from shared.values.jobs import Rules
 from shared.values.vm_terms import TermChanges
 
 SECONDS_MAX = 1e10
@@ -73,12 +74,14 @@ def set_jobs(
         goal_s = line.now_s + goal_within
     rules = changed_rules(rules_file)
     _something(importance, goal_s, rules, best_effort or None)
+    checked = rules is not None and len(set(jobs)) > 1
     tell_each(
         line,
         jobs,
-        lambda request, job: SetJob(request, job, importance, goal_s, best_effort, rules),
+        lambda request, job: SetJob(request, job, importance, goal_s, best_effort, rules, checked=checked),
         "job {} is changed",
         look_up=look_up_jobs,
+        rules_of=_the_same(rules),
     )
 
 
@@ -117,13 +120,19 @@ def set_vms(
         return
     _something(*given)
     rules, terms = changed_rules(rules_file), changed_terms(options)
+    checked = rules is not None and len(set(vms)) > 1
     tell_each(
         line,
         vms,
-        lambda request, vm: SetJob(request, vm, importance, rules=rules, terms=terms),
+        lambda request, vm: SetJob(request, vm, importance, rules=rules, terms=terms, checked=checked),
         "VM {} is changed",
         look_up=look_up_vms,
+        rules_of=_the_same(rules),
     )
+
+
+def _the_same(rules: Rules | None) -> RulesOf | None:
+    return None if rules is None else lambda _name: rules
 
 
 def _assign(line: ControllerConnection, vms: Sequence[str], file: Path) -> None:
@@ -140,11 +149,19 @@ def _assign(line: ControllerConnection, vms: Sequence[str], file: Path) -> None:
         if unmatched:
             what = f"no pattern matches {', '.join(map(repr, unmatched))}"
             raise InvalidInput(Problem(f"{file}: vms", what, "a table whose `match` does"))
-        tell_each(line, unique, lambda request, vm: _as_assigned(request, vm, assigned[own[vm]]), "VM {} is changed")
+        checked = len(unique) > 1
+        tell_each(
+            line,
+            unique,
+            lambda request, vm: _as_assigned(request, vm, assigned[own[vm]], checked),
+            "VM {} is changed",
+            rules_of=lambda vm: assigned[own[vm]].rules,
+        )
 
 
-def _as_assigned(request: str, vm: str, own: AssignedTerms) -> SetJob:
-    return SetJob(request, vm, own.importance, rules=own.rules, terms=TermChanges.of(own.terms))
+def _as_assigned(request: str, vm: str, own: AssignedTerms, checked: bool) -> SetJob:
+    terms = TermChanges.of(own.terms)
+    return SetJob(request, vm, own.importance, rules=own.rules, terms=terms, checked=checked)
 
 
 def _goals(_: click.Context, __: click.Parameter, texts: Sequence[str]) -> tuple[tuple[str, float], ...]:

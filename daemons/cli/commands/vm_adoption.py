@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -12,8 +12,8 @@ import click
 from rich.text import Text
 
 from daemons.cli import complete
-from daemons.cli.asking import ROWS_MAX, is_cut, refusal, report_failures, view, vms_there
-from daemons.cli.connection import ControllerConnection, change_options
+from daemons.cli.asking import ROWS_MAX, check_rules, is_cut, refusal, report_failures, view, vms_there
+from daemons.cli.connection import ControllerConnection, NoAnswer, change_options
 from daemons.cli.output import emit, output_option, say, say_next
 from daemons.cli.render import listing, rows_of
 from daemons.manifests import rules as rulesfile
@@ -27,6 +27,8 @@ COLUMNS = ("vm", "node", "state", "job", "result")
 COLUMNS_OF_TERMS = ("vm", "node", "state", "job", "importance", "terms", "rules", "table", "result")
 LEAST = ("state", "table")
 NO_RULES = rulesfile.understood(Rules())
+OF_RULES = ("unknown-node", "invalid-value", "fits-no-node", NoAnswer.code)  # codes for which all is refused
+CANNOT = "cannot have their rules"
 AFTER_SHUTDOWN = {
     OnShutdown.LEAVE_OFF: "left off after its guest's shutdown",
     OnShutdown.RESTART: "restarted after its guest's shutdown",
@@ -81,7 +83,15 @@ def adopt(
             for row, name in zip(chosen, names, strict=True)
         ]
         able = planned if dry_run else [row for row in planned if not row["not_adoptable"]]
-        done, refused = _ask(line, able, assigned, dry_run)
+        ruled = {row["vm"] for row in able if row["vm"] in assigned and assigned[row["vm"]].rules != Rules()}
+        several = len(able) > 1 and bool(ruled)
+        done, refused = _ask(line, able, assigned, check=dry_run or several, checked=several)
+        wrong = _wrong_rules(line, done, refused, assigned, ruled) if several else {}
+        if wrong:
+            done, refused = [], [*wrong.values(), *(row for row in refused if row["name"] not in wrong)]
+            say(f"nothing {'would be' if dry_run else 'was'} changed: {len(wrong)} of {len(able)} VMs {CANNOT}")
+        elif several and not dry_run:
+            done, refused = _ask(line, able, assigned, check=False, checked=True)
     unable = [
         {"name": row["vm"], "code": "vm-not-adoptable", "detail": row["not_adoptable"]}
         for row in planned
@@ -135,11 +145,34 @@ def _job_names(rows: Sequence[Row]) -> list[str]:
     return names
 
 
+def _wrong_rules(
+    line: ControllerConnection,
+    rows: Sequence[Row],
+    refused: Sequence[dict[str, str]],
+    assigned: Mapping[str, AssignedTerms],
+    ruled: Collection[str],
+) -> dict[str, dict[str, str]]:
+    """Return, by VM, why VMs cannot have their rules: of the refused ones by themselves, of `rows` all at once. ruled:
+    the VMs that have any."""
+    found = {row["name"]: row for row in refused if row["name"] in ruled and row["code"] in OF_RULES}
+    vm_of = {row["job"]: row["vm"] for row in rows}
+    rules = [(job, assigned[vm].rules if vm in ruled else Rules()) for job, vm in vm_of.items()]
+    for row in check_rules(line, rules):
+        vm = vm_of[row["name"]]
+        found.setdefault(vm, {**row, "name": vm})
+    return found
+
+
 def _ask(
-    line: ControllerConnection, rows: Sequence[Row], assigned: Mapping[str, AssignedTerms], check: bool
+    line: ControllerConnection,
+    rows: Sequence[Row],
+    assigned: Mapping[str, AssignedTerms],
+    *,
+    check: bool,
+    checked: bool,
 ) -> tuple[list[Row], list[dict[str, str]]]:
     """Ask for the adoption of each, or (`check`) whether it would be accepted; return the rows for which it was, and
-    why the others were refused."""
+    why the others were refused. checked: `check_rules` is asked whether rules hold together."""
     requests = []
     for row in rows:
         own = assigned.get(row["vm"], AssignedTerms())
@@ -153,6 +186,7 @@ def _ask(
                 rules=own.rules,
                 terms=own.terms,
                 check=check,
+                checked=checked,
             )
         )
     answered = list(zip(rows, line.ask_all(requests), strict=True))

@@ -37,7 +37,7 @@ from shared.ports.effects import (
 from shared.protocol import topology
 from shared.protocol.account_messages import Assess, OnBehalf
 from shared.protocol.messages import AgentMessage, EventsSeen, GuestEvent, NoReading, Probe, Report, Result
-from shared.protocol.operator_messages import CheckVmFit, DryRun, Query
+from shared.protocol.operator_messages import CheckRules, CheckVmFit, DryRun, Query
 from shared.values.nodes import NodeCondition
 
 _LEADING = Role.LEADING
@@ -161,7 +161,7 @@ class Controller:
             told = self.queries.refused(message, received, asker, now_s)
             if told is not None:
                 return told
-            if isinstance(message, Query | DryRun | Assess | CheckVmFit):
+            if isinstance(message, Query | DryRun | Assess | CheckVmFit | CheckRules):
                 return self.queries.ask(message, received, asker, now_s)
         if not self.features.holds(received, now_s):
             self.requests.carry_out(received, now_s)

@@ -12,9 +12,9 @@ from shared.ports.effects import Received
 from shared.protocol.account_messages import Assess, OnBehalf
 from shared.protocol.codec import fingerprint
 from shared.protocol.messages import Message, Reply
-from shared.protocol.operator_messages import AdoptVm, CheckReservation, CheckVmFit, DryRun, Query
+from shared.protocol.operator_messages import AdoptVm, CheckReservation, CheckRules, CheckVmFit, DryRun, Query
 
-QUESTIONS = (Query, DryRun, Assess, CheckReservation, CheckVmFit)  # which change nothing
+QUESTIONS = (Query, DryRun, Assess, CheckReservation, CheckRules, CheckVmFit)  # which change nothing
 REFUSALS_PER_MINUTE = 60  # of one account that are recorded
 FORWARDED_PER_MINUTE = 600  # of all accounts for which one user of the broker speaks
 REMEMBERED_MAX = 1_000

@@ -21,6 +21,7 @@ from shared.protocol.operator_messages import (
     ActivateEnvironment,
     CancelJob,
     CheckReservation,
+    CheckRules,
     ConsentEnvironment,
     CreateEnvironment,
     DeactivateEnvironment,
@@ -53,6 +54,7 @@ REQUESTS: dict[Role, tuple[type[Any], ...]] = {
     Role.OWNER: (
         CreateEnvironment,
         CheckReservation,
+        CheckRules,
         *ON_ENVIRONMENTS,
         SubmitJob,
         CancelJob,
@@ -120,6 +122,9 @@ def refusal(asker: Who, request: Request, cluster: Cluster) -> Refused:
             return _creates(asker, request.agreement.owner)
         case CancelJob() | HoldJob() | SetJob():
             return _of(asker, request.job, cluster)
+        case CheckRules():
+            names = (name for shared in request.rules for name in shared.workloads)
+            return next((refused for name in names if (refused := _of(asker, name, cluster)) != ALLOWED), ALLOWED)
         case SubmitJob():
             return _submits(asker, request.job, cluster)
         case SubmitWeb():

@@ -1,6 +1,7 @@
 """Requests of people: each is carried out once by its handler, however often it is delivered.
 
-Questions (`Query`, `DryRun`, `Assess`, `CheckVmFit`) are answered by `daemons/controller/requests/queries.py`.
+Questions (`Query`, `DryRun`, `Assess`, `CheckVmFit`, `CheckRules`) are answered by
+`daemons/controller/requests/queries.py`.
 """
 
 from __future__ import annotations

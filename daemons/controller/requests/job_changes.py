@@ -16,9 +16,25 @@ from daemons.controller.state.vm_terms import terms_of
 from daemons.values.replies import unknown
 from shared.base.errors import InvalidValue
 from shared.protocol.operator_messages import SetJob
-from shared.values.jobs import Job
+from shared.values.jobs import Job, Rules
 
 IMPORTANCE_MIN, IMPORTANCE_MAX = 0.001, 1e6  # as in the files of workloads
+
+
+def refuse_rules(cluster: Cluster, entry: JobEntry, rules: Rules) -> Refused:
+    """Return why a job or an adopted VM cannot have these rules, whatever others have; ("", "") when it can."""
+    lacking = "" if entry.job.environment else unknown_nodes(cluster, rules)
+    if lacking:
+        return "unknown-node", lacking
+    try:
+        job = replace(entry.job, rules=rules)
+    except InvalidValue as problem:
+        return "invalid-value", str(problem)
+    there = {node for instance in entry.instances for node in instance.may_run_on} if entry.adopted else set()
+    memory_mib = entry.instances[0].memory_mib if entry.adopted else None
+    nodes = inventories(cluster, job.environment)
+    misfit = fits_nowhere(job, nodes, cluster.vm_overhead_mib, there, memory_mib)
+    return ("fits-no-node", misfit) if misfit else DONE
 
 
 class JobChanges:
@@ -47,10 +63,6 @@ class JobChanges:
             job = self._changed(entry.job, request)
         except InvalidValue as problem:
             return "invalid-value", str(problem)
-        if request.rules is not None:
-            misfit = fits_nowhere(job, inventories(self.cluster, job.environment), self.cluster.vm_overhead_mib)
-            if misfit:
-                return "fits-no-node", misfit
         terms = entry.terms if request.terms is None else request.terms.applied(terms_of(entry))
         if job == entry.job and terms == entry.terms:
             return DONE
@@ -80,10 +92,10 @@ class JobChanges:
                 f"{request.job!r} is not an adopted VM; it has no automation level or budget",
             )
         if request.rules is not None:
-            lacking = "" if entry.job.environment else unknown_nodes(self.cluster, request.rules)
-            if lacking:
-                return "unknown-node", lacking
-            contradiction = conflict(self.cluster, entry.job.name, request.rules)
+            misfit = refuse_rules(self.cluster, entry, request.rules)
+            if misfit != DONE:
+                return misfit
+            contradiction = "" if request.checked else conflict(self.cluster, entry.job.name, request.rules)
             if contradiction:
                 return "invalid-value", contradiction
         return DONE

@@ -14,6 +14,7 @@ from daemons.controller.requests import authorization
 from daemons.controller.requests.audit import Audit
 from daemons.controller.requests.authorization import Refused
 from daemons.controller.requests.impact import ImpactAssessor
+from daemons.controller.requests.rule_check import rules_view
 from daemons.controller.requests.vm_fit import ConstraintsAbout, VmFitQuestions
 from daemons.controller.requests.vms import VmRequests
 from daemons.controller.state.cluster import Cluster
@@ -34,7 +35,16 @@ from shared.protocol import topology
 from shared.protocol.account_messages import Assess, OnBehalf
 from shared.protocol.columns import folded
 from shared.protocol.messages import Reply
-from shared.protocol.operator_messages import BUSY, PAGED_QUERIES, QUERIES, CheckVmFit, DryRun, Query, Request
+from shared.protocol.operator_messages import (
+    BUSY,
+    PAGED_QUERIES,
+    QUERIES,
+    CheckRules,
+    CheckVmFit,
+    DryRun,
+    Query,
+    Request,
+)
 from shared.values.jobs import JobPhase
 
 LIMIT_MAX = 10_000
@@ -99,13 +109,18 @@ class QueryHandler:
             effects.append(at_once(received.reply_to, reply))
         return effects
 
-    def ask(self, message: Query | DryRun | Computed, received: Received, asker: Who, now_s: float) -> list[Effect]:
+    def ask(
+        self, message: Query | CheckRules | DryRun | Computed, received: Received, asker: Who, now_s: float
+    ) -> list[Effect]:
         """Take a question; a dry run's answer comes later."""
         effects = _taken(received)
         if not received.reply_to:
             return effects
         if isinstance(message, Query):
             return [*effects, self._view(received.reply_to, message, asker, now_s)]
+        if isinstance(message, CheckRules):
+            found = rules_view(self.tables.cluster, message)
+            return [*effects, self._answer(received.reply_to, message.request, found, now_s)]
         code, detail = self._unanswerable(message)
         if code:
             effects.append(at_once(received.reply_to, Reply(message.request, False, code, detail)))

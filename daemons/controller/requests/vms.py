@@ -18,7 +18,7 @@ from daemons.controller.state.cluster import Cluster
 from daemons.controller.state.failover import left_behind
 from daemons.controller.state.jobs import Instance, JobEntry
 from daemons.controller.state.migration_fit import lacking_on
-from daemons.controller.state.node_fit import unknown_nodes
+from daemons.controller.state.node_fit import fits_nowhere, inventories, unknown_nodes
 from daemons.controller.state.nodes import NodeEntry
 from daemons.controller.state.queries import is_busy, is_unknown
 from daemons.controller.state.rule_conflicts import conflict
@@ -33,7 +33,7 @@ from daemons.values.replies import unknown
 from shared.base.errors import InvalidValue
 from shared.policy_api.decision import Change, ChangeKind, Reason, ReasonCode
 from shared.protocol.operator_messages import AdoptVm, ConfirmGone, HoldJob, MoveVm, ReconcileVm, ReleaseVm
-from shared.values.jobs import Allotment, ConstraintKind, Job, JobPhase, Stage
+from shared.values.jobs import Allotment, ConstraintKind, Job, JobPhase, Rules, Stage
 from shared.values.migration import ordinary_mib
 from shared.values.vms import LIVE_STATES, VmStatus
 
@@ -261,7 +261,7 @@ class VmRequests:
         unknown_node = unknown_nodes(self.cluster, request.rules)
         if unknown_node:
             return "unknown-node", unknown_node
-        contradiction = conflict(self.cluster, request.job, request.rules)
+        contradiction = "" if request.checked else conflict(self.cluster, request.job, request.rules)
         if contradiction:
             return "invalid-value", contradiction
         try:
@@ -276,6 +276,12 @@ class VmRequests:
             )
         except InvalidValue as problem:
             return "invalid-value", str(problem)
+        if request.rules != Rules():
+            memory_mib = ordinary_mib(status.memory_mib, status.migration_needs) + self.cluster.vm_overhead_mib
+            nodes, there = inventories(self.cluster, ""), {node.name}
+            misfit = fits_nowhere(job, nodes, self.cluster.vm_overhead_mib, there, memory_mib)
+            if misfit:
+                return "fits-no-node", misfit
         if request.check:
             return DONE
         entry = JobEntry(job, request.request, self.deciding.next_submission(), accepted_s=now_s, adopted=request.vm)

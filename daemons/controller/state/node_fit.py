@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Container
+
 from daemons.controller.state.cluster import Cluster
 from daemons.controller.state.tenancy import nodes_of
 from daemons.values.replies import unknown
@@ -11,39 +13,58 @@ from shared.values.nodes import Node
 _ABOUT_NODES = (PreferenceKind.NODE_AFFINITY, PreferenceKind.NODE_ANTI_AFFINITY)
 
 
-def could_hold(job: Job, node: Node, vm_overhead_mib: float) -> bool:
-    """Return whether a node, if it were empty, could hold an instance of a job."""
+def is_allowed(required_labels: Collection[str], rules: Rules, node: Node) -> bool:
+    """Return whether required labels and rules about nodes and labels let a workload onto a node."""
+    labels = {*node.labels}
     return (
-        node.usable_mib >= job.memory_mib + vm_overhead_mib
-        and set(job.required_labels) <= set(node.labels)
-        and job.speed_on_mhz(node) >= job.min_mhz
-        and (not job.rules.node_affinity or node.name in job.rules.node_affinity)
-        and node.name not in job.rules.node_anti_affinity
-        and not {*job.rules.label_anti_affinity} & {*node.labels}
+        {*required_labels, *rules.label_affinity} <= labels
+        and labels.isdisjoint(rules.label_anti_affinity)
+        and (not rules.node_affinity or node.name in rules.node_affinity)
+        and node.name not in rules.node_anti_affinity
     )
 
 
-def why_none(job: Job, nodes: list[Node], vm_overhead_mib: float) -> str:
-    """Says what no node has."""
-    memory_mib = job.memory_mib + vm_overhead_mib
+def could_hold(job: Job, node: Node, vm_overhead_mib: float) -> bool:
+    """Return whether a node, if it were empty, could hold an instance of a job."""
+    return _has_capacity(job, node, job.memory_mib + vm_overhead_mib) and is_allowed(
+        job.required_labels, job.rules, node
+    )
+
+
+def _has_capacity(job: Job, node: Node, memory_mib: float) -> bool:
+    return node.usable_mib >= memory_mib and job.speed_on_mhz(node) >= job.min_mhz
+
+
+def why_none(job: Job, nodes: list[Node], memory_mib: float) -> str:
+    """Say what no node has. memory_mib: of an instance, with its overhead."""
     largest_mib, fastest_mhz = max(node.usable_mib for node in nodes), max(job.speed_on_mhz(n) for n in nodes)
     pinned = f", to be on one of {sorted(job.rules.node_affinity)}" if job.rules.node_affinity else ""
-    labels = sorted(set(job.required_labels))
+    avoided = f", on none of {sorted(job.rules.node_anti_affinity)}" if job.rules.node_anti_affinity else ""
+    labels = sorted({*job.required_labels, *job.rules.label_affinity})
     barred = f", and none of {sorted(job.rules.label_anti_affinity)}" if job.rules.label_anti_affinity else ""
     return (
-        f"an instance needs {memory_mib:g} MiB, {job.min_mhz:g} MHz and labels {labels}{barred}{pinned}; "
+        f"an instance needs {memory_mib:g} MiB, {job.min_mhz:g} MHz and labels {labels}{barred}{pinned}{avoided}; "
         f"none of {len(nodes)} nodes has it all (most memory {largest_mib} MiB, most speed {fastest_mhz:g} MHz)"
     )
 
 
-def fits_nowhere(job: Job, nodes: list[Node], vm_overhead_mib: float) -> str:
+def fits_nowhere(
+    job: Job, nodes: list[Node], vm_overhead_mib: float, there: Container[str] = (), memory_mib: float | None = None
+) -> str:
     """Return why no node of the cluster could ever hold an instance, or all that must be spread ("": they fit, or no
-    node is known yet)."""
+    node is known yet). there: nodes that hold one already, whatever their size. memory_mib: ordinary memory of an
+    instance, with its overhead (None: that of the job)."""
     if not nodes:
         return ""
-    able = [node for node in nodes if could_hold(job, node, vm_overhead_mib)]
+    memory_mib = job.memory_mib + vm_overhead_mib if memory_mib is None else memory_mib
+    able = [
+        node
+        for node in nodes
+        if is_allowed(job.required_labels, job.rules, node)
+        and (node.name in there or _has_capacity(job, node, memory_mib))
+    ]
     if not able:
-        return why_none(job, nodes, vm_overhead_mib)
+        return why_none(job, nodes, memory_mib)
     if job.spread and job.instances > len(able):
         return f"{job.instances} instances must be separate, but only {len(able)} nodes could hold one"
     return ""

@@ -379,7 +379,7 @@ def misfit_of(app: WebApp, cluster: Cluster) -> str:
     replica = app.replica_job(0, 0.0)
     able = [node for node in nodes if could_hold(replica, node, cluster.vm_overhead_mib)]
     if not able:
-        return why_none(replica, nodes, cluster.vm_overhead_mib)
+        return why_none(replica, nodes, replica.memory_mib + cluster.vm_overhead_mib)
     if len(able) < app.min_instances:
         return f"{app.min_instances} instances must run, each on a node of its own, but only {len(able)} could hold one"
     return ""

@@ -171,6 +171,7 @@ class _Constraints:
         for kind, nodes, labels in (
             (of.PIN, rules.node_affinity, ()),
             (of.FORBID, rules.node_anti_affinity, ()),
+            (of.PIN, (), rules.label_affinity),
             (of.FORBID, (), rules.label_anti_affinity),
         ):
             if nodes or labels:

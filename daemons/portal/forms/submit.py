@@ -30,6 +30,7 @@ _RULES = Fieldset(
         Field("rules.node_anti_affinity", "Node anti-affinity: never these nodes", "list", "Separated by commas."),
         Field("rules.affinity", "Affinity: same node as this group"),
         Field("rules.anti_affinity", "Anti-affinity: never on a node of this group"),
+        Field("rules.label_affinity", "Label affinity: only with all of these", "list", "Separated by commas."),
         Field("rules.label_anti_affinity", "Label anti-affinity: not with these", "list", "Separated by commas."),
         Field("rules.affinity_scope", "Affinity: what is shared", help="node, or a label's key such as zone."),
         Field(
@@ -233,7 +234,8 @@ def room_for(job: Job, nodes: Sequence[Row]) -> tuple[int, int]:
             not job.rules.node_affinity or row["name"] in job.rules.node_affinity
         )
         has = set(row["labels"] or ())
-        labels = labels and set(job.required_labels) <= has and has.isdisjoint(job.rules.label_anti_affinity)
+        labels = labels and {*job.required_labels, *job.rules.label_affinity} <= has
+        labels = labels and has.isdisjoint(job.rules.label_anti_affinity)
         free_mib = row["memory"]["free_mib"] or 0.0
         fits += labels and (row["cores"] or 0) >= job.vcpus and free_mib >= (job.memory_mib if job.stages else 0)
     return fits, len(open_to_it)

@@ -126,6 +126,7 @@ class AppChecks:
         if not left_alone and any(
             (rules.node_affinity and node not in rules.node_affinity)
             or node in rules.node_anti_affinity
+            or not {*rules.label_affinity} <= {*self._labels(node)}
             or {*rules.label_anti_affinity} & {*self._labels(node)}
             for node in nodes
         ):

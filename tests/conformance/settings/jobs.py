@@ -219,6 +219,7 @@ TABLE: tuple[Row, ...] = (
             "rules.affinity": ("", "g"),
             "rules.anti_affinity": ("", "h"),
             "rules.no_migration": (False, True),
+            "rules.label_affinity": ([], ["ssd"]),
             "rules.label_anti_affinity": ([], ["old"]),
             "rules.vm_affinity": ([], ["other"]),
             "rules.vm_anti_affinity": ([], ["apart"]),

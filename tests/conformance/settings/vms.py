@@ -59,6 +59,7 @@ TABLE: tuple[Row, ...] = (
             "vms[].rules.affinity": ("", "g"),
             "vms[].rules.anti_affinity": ("", "h"),
             "vms[].rules.no_migration": (False, True),
+            "vms[].rules.label_affinity": ([], ["ssd"]),
             "vms[].rules.label_anti_affinity": ([], ["old"]),
             "vms[].rules.vm_affinity": ([], ["other"]),
             "vms[].rules.vm_anti_affinity": ([], ["apart"]),

@@ -20,6 +20,7 @@ max_mhz = 1
 GOOD = """node_affinity = ["n1", "n2"]
 anti_affinity = "db"
 anti_affinity_scope = "rack"
+label_affinity = ["ssd", "rack=r1"]
 label_anti_affinity = ["old"]
 vm_affinity = ["cache"]
 affinity_scope = "zone"
@@ -46,6 +47,7 @@ def test_every_key_is_read_and_shown() -> None:
     assert rules == Rules(
         ("n1", "n2"),
         anti_affinity="db",
+        label_affinity=("ssd", "rack=r1"),
         label_anti_affinity=("old",),
         affinity_scope="zone",
         anti_affinity_scope="rack",
@@ -61,6 +63,7 @@ def test_every_key_is_read_and_shown() -> None:
         {"label_affinity": "ssd", "weight": 20},
         {"anti_affinity": "web", "scope": "rack", "weight": 10},
     ]
+    assert shown["label_affinity"] == ["ssd", "rack=r1"]
     assert (shown["vm_affinity"], shown["anti_affinity_scope"]) == (["cache"], "rack")
     assert rules_of(toml.parse(JOB, JobFile).rules) == Rules()
 
@@ -90,6 +93,10 @@ def test_every_key_is_read_and_shown() -> None:
         (
             'label_anti_affinity = ["fast"]',
             "rules.label_anti_affinity: is ('fast',) (expected nothing that required_labels",
+        ),
+        (
+            'label_affinity = ["a"]\nlabel_anti_affinity = ["a"]',
+            "rules.label_anti_affinity: is ('a',) (expected nothing that rules.label_affinity has)",
         ),
         (
             'vm_affinity = ["a"]\nvm_anti_affinity = ["a"]',

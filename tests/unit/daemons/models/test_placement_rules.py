@@ -177,6 +177,8 @@ def test_what_stands_in_the_way_is_named() -> None:
     assert rules.broken(0, (1,), layout) == "anti_affinity"
     assert rules.broken(0, (4,), layout) == "node_affinity"
     assert rules.broken(0, (2,), layout) == ""
+    rules, layout, _ = _read([WorkRow("w")], Constraint(PIN, ("w",), labels=("ssd", "new")))
+    assert rules.obstacles(0, every, layout) == (("label_affinity", 5.0 - rules.allowed(0).sum()),)
 
 
 def test_who_is_kept_together_by_others() -> None:

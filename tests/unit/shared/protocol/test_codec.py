@@ -16,10 +16,10 @@ from shared.base.errors import CodecError
 from shared.policy_api.decision import Change, ChangeKind, PlacementDecision, Reason, ReasonCode
 from shared.protocol.codec import decode, encode, pack, unpack
 from shared.protocol.messages import MESSAGES, EventsSeen, Happened, Hello, Message, Order, Reply, Report, Result
-from shared.protocol.operator_messages import DrainNode, SubmitJob
+from shared.protocol.operator_messages import AdoptVm, DrainNode, SetJob, SubmitJob
 from shared.protocol.topology import BODY_BYTES_MAX
 from shared.values.actions import Action, ActionKind, Outcome
-from shared.values.jobs import Allotment, Job, Stage
+from shared.values.jobs import Allotment, Job, Rules, Stage
 from shared.values.migration_terms import MigrationBounds
 from shared.values.nodes import Node, NodeSample
 from shared.values.vms import VmSpec, VmState, VmStatus
@@ -78,6 +78,19 @@ def refusal(body: bytes) -> str:
 
 
 # --- the form of a body ------------------------------------------------------------------------------------------
+
+
+def test_rules_without_label_affinity_are_read_and_written_as_ever() -> None:
+    """Peers that do not know the key understand requests that do not use it, and are understood."""
+    rules = {"label_anti_affinity": ["old"]}
+    for kind, body in (
+        ("set-job", {"request": "r", "job": "a", "rules": rules}),
+        ("adopt-vm", {"request": "r", "node": "n1", "vm": "a", "job": "a", "rules": rules}),
+    ):
+        message = decode(msgpack.packb({"k": kind, "v": 1, "b": body}))
+        assert isinstance(message, SetJob | AdoptVm)
+        assert (message.rules, message.checked) == (Rules(label_anti_affinity=("old",)), False)
+        assert msgpack.unpackb(encode(message))["b"] == body
 
 
 def test_a_body_is_an_envelope_without_defaults() -> None:

@@ -74,6 +74,8 @@ def prefers(*kinds: PreferenceKind, **more: object) -> dict[str, object]:
     ("rules", "said"),
     [
         ({"node_affinity": ("x",), "node_anti_affinity": ("x", "y")}, "no node that `node_affinity` names too"),
+        ({"label_affinity": ("x",), "label_anti_affinity": ("x",)}, "no label that `label_affinity` names too"),
+        ({"label_affinity": ("x",) * 101}, "0 to 100"),
         ({"affinity": "x", "anti_affinity": "x"}, "another group than `affinity`"),
         ({"vm_affinity": ("x",), "vm_anti_affinity": ("x",)}, "no workload that `vm_affinity` names too"),
         (

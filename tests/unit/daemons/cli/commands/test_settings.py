@@ -196,6 +196,51 @@ def test_released_jobs_are_no_wrong_names_of_a_release(rig: Rig) -> None:
     assert rig.asked("vms", "release", "db-1", "db-2")["done"] == ["db-1", "db-2"]
 
 
+# --- rules ----------------------------------------------------------------------------------------------------------
+
+
+def rules_of(rig: Rig, job: str) -> dict[str, Any]:
+    return dict(rig.asked("jobs", "show", job)["job"]["spec"]["rules"])
+
+
+def test_rules_of_several_are_changed_all_at_once_or_not_at_all(rig: Rig, tmp_path: Path) -> None:
+    """Given VMs that are together, then both are told to be apart by one command, although the first could not be
+    alone; and rules that cannot all hold change nothing."""
+    file, terms_file = tmp_path / "rules.toml", tmp_path / "vms.toml"
+    file.write_text('[rules]\nvm_affinity = ["db-2"]\n')
+    rig.asked("vms", "set", "db-1", "--rules", file)
+    file.write_text('[rules]\nvm_affinity = ["db-1"]\n')
+    rig.asked("vms", "set", "db-2", "--rules", file)
+
+    tables = [
+        '[[vms]]\nmatch = "db-1"\nrules = { vm_anti_affinity = ["db-2"] }\n',
+        '[[vms]]\nmatch = "db-2"\nrules = { vm_anti_affinity = ["db-1"] }\n',
+    ]
+    terms_file.write_text(tables[0])
+    assert wrong(rig, "vms", "set", "db-1", "--terms", terms_file) == [("db-1", "invalid-value")]
+    terms_file.write_text("".join(tables))
+    assert rig.asked("vms", "set", "db-1", "db-2", "--terms", terms_file)["done"] == ["db-1", "db-2"]
+    assert rules_of(rig, "db-1")["vm_anti_affinity"] == ["db-2"]
+    assert rules_of(rig, "db-2")["vm_affinity"] == []
+
+    terms_file.write_text(tables[0] + '[[vms]]\nmatch = "*"\nrules = { vm_affinity = ["db-1"] }\n')
+    before = {name: rules_of(rig, name) for name in ("db-1", "db-2", "www-example-org")}
+    assert wrong(rig, "vms", "set", "db-1", "db-2", "www.example.org", "--terms", terms_file) == [
+        ("db-1", "invalid-value")
+    ]
+    for command in ("vms", "jobs"):
+        file.write_text('[rules]\nlabel_affinity = ["gpu"]\n')
+        assert wrong(rig, command, "set", "db-1", "db-2", "--rules", file) == [
+            ("db-1", "fits-no-node"),
+            ("db-2", "fits-no-node"),
+        ]
+        file.write_text('[rules]\naffinity = "g"\nanti_affinity = "h"\n')
+        text = rig.trimtab(command, "set", "db-1", "db-2", "--rules", file).stderr
+        assert "nothing was changed: 1 of 2 names cannot have these rules" in text
+        assert "anti_affinity of both 'db-1' and 'db-2' is 'h'" in text
+    assert {name: rules_of(rig, name) for name in before} == before
+
+
 # --- command lines --------------------------------------------------------------------------------------------------
 
 

@@ -164,19 +164,58 @@ def test_a_dry_run_shows_what_would_be_set(rig: Rig, tmp_path: Path) -> None:
 
 
 def test_a_dry_run_finds_what_the_controller_would_refuse(rig: Rig, tmp_path: Path) -> None:
-    """Given a name that is taken, rules for a node that is unknown and a bad name, then the dry run refuses these VMs
-    as the adoption does."""
+    """Given a name that is taken and a bad one, then the dry run refuses these VMs as the adoption does."""
     submit(rig, tmp_path, "db-1")
     file = tmp_path / "vms.toml"
-    file.write_text('[[vms]]\nmatch = "db-*"\n[[vms]]\nmatch = "www*"\nrules = { node_affinity = ["n7"] }\n')
-    expected = [("db-1", "duplicate-name"), ("www.example.org", "unknown-node")]
+    file.write_text('[[vms]]\nmatch = "db-*"\nrules = { anti_affinity = "db" }\n')
     for dry in (("--dry-run",), ()):
         found = asked(rig, "vms", "adopt", "--all", "--terms", file, *dry, status=1)
-        assert [row["vm"] for row in found["done"]] == ["db-2"]
-        assert [(row["name"], row["code"]) for row in found["refused"]] == expected
-        assert list(jobs(rig)) == (["db-1"] if dry else ["db-1", "db-2"])
-    found = asked(rig, "vms", "adopt", "db-1", "--job", "no name", "--dry-run", status=1)
-    assert [(row["name"], row["code"]) for row in found["refused"]] == [("db-1", "invalid-value")]
+        assert [row["vm"] for row in found["done"]] == ["db-2", "www.example.org"]
+        assert [(row["name"], row["code"]) for row in found["refused"]] == [("db-1", "duplicate-name")]
+        assert list(jobs(rig)) == (["db-1"] if dry else ["db-1", "db-2", "www-example-org"])
+    rig.loop.cluster.hypervisor("n1").add_stranger("db-4", 64, rig.now_s())
+    rig.run(10.0)
+    found = asked(rig, "vms", "adopt", "db-4", "--job", "no name", "--dry-run", status=1)
+    assert [(row["name"], row["code"]) for row in found["refused"]] == [("db-4", "invalid-value")]
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "name", "code", "word"),
+    [
+        ('node_affinity = ["n7"]', "", "db-1", "unknown-node", "no node 'n7'"),
+        ('label_affinity = ["gpu"]', "", "db-1", "fits-no-node", "labels ['gpu']"),
+        (
+            'affinity = "g"',
+            'affinity = "g"\nvm_anti_affinity = ["db-1"]',
+            "db-1",
+            "invalid-value",
+            "vm_anti_affinity of 'db-2' names 'db-1'",
+        ),
+        (
+            'vm_affinity = ["www-example-org"]\nnode_affinity = ["n1"]',
+            'vm_affinity = ["www-example-org"]\nnode_affinity = ["n2"]',
+            "db-1",
+            "invalid-value",
+            "no node suits all of them: 'db-1': node_affinity ['n1'], 'db-2': node_affinity ['n2']",
+        ),
+    ],
+)
+def test_rules_of_one_file_that_cannot_be_change_nothing(
+    rig: Rig, tmp_path: Path, first: str, second: str, name: str, code: str, word: str
+) -> None:
+    """Given several VMs of which one cannot have its rules, or that cannot have theirs all at once, then neither the
+    dry run nor the adoption would adopt any."""
+    file = tmp_path / "vms.toml"
+    file.write_text(f'[[vms]]\nmatch = "db-1"\n[vms.rules]\n{first}\n[[vms]]\nmatch = "db-2"\n[vms.rules]\n{second}\n')
+    for dry in (("--dry-run",), ()):
+        found = asked(rig, "vms", "adopt", "--all", "--terms", file, *dry, status=1)
+        assert found["done"] == []
+        assert [(row["name"], row["code"]) for row in found["refused"]] == [(name, code)]
+        assert word in found["refused"][0]["detail"]
+        text = said(rig, "vms", "adopt", "--all", "--terms", file, *dry)
+        assert f"nothing {'would be' if dry else 'was'} changed: 1 of 3 VMs cannot have their rules" in text
+        rig.run(20.0)
+        assert jobs(rig) == {}
 
 
 def test_a_dry_run_says_why_a_vm_cannot_be_adopted(rig: Rig) -> None:

@@ -22,6 +22,7 @@ from shared.protocol.operator_messages import (
     CancelJob,
     Change,
     CheckReservation,
+    CheckRules,
     CheckVmFit,
     ConfirmGone,
     ConfirmOff,
@@ -50,12 +51,14 @@ from shared.protocol.operator_messages import (
     SetDeciding,
     SetJob,
     SetWeb,
+    SharedRules,
     StopPlan,
     SubmitJob,
     SubmitWeb,
     TryChannel,
 )
 from shared.values.agreement import EnvironmentState
+from shared.values.jobs import Rules
 from shared.values.load_vector import StandardJob, StandardRun
 from shared.values.new_vm import NewVm
 from tests.support.controller_harness import ControllerHarness, job
@@ -149,6 +152,7 @@ def asks(names: dict[str, str]) -> dict[type[Any], Request]:
             DryRun("r"),
             Assess("r", "suspend", names["job"]),
             CheckVmFit("r", NewVm(1, 100)),
+            CheckRules("r", (SharedRules(Rules(), (names["job"],)),)),
         )
     }
 
@@ -171,7 +175,7 @@ def known(harness: ControllerHarness) -> tuple[Any, ...]:
 
 
 def test_every_kind_of_request_is_tried() -> None:
-    assert set(KINDS) == {*get_args(Change), CheckReservation, CheckVmFit, DryRun, Assess}
+    assert set(KINDS) == {*get_args(Change), CheckReservation, CheckRules, CheckVmFit, DryRun, Assess}
 
 
 def test_who_somebody_is_follows_from_the_account() -> None:
@@ -219,6 +223,7 @@ CODES = {
     RemoveWeb: "unknown-web-app",
     CreateEnvironment: "not-allowed",
     CheckReservation: "not-allowed",
+    CheckRules: "unknown-job",
     **dict.fromkeys(
         (
             ActivateEnvironment,

@@ -24,6 +24,7 @@ from shared.protocol.operator_messages import (
 )
 from shared.values.actions import Action, ActionKind
 from shared.values.jobs import JobPhase, Rules
+from shared.values.migration import page_need
 from shared.values.migration_terms import MigrationFigures, MigrationMethod
 from shared.values.vm_terms import OnShutdown, TermChanges, VmAutomation, VmTerms
 from shared.values.vms import VmState, VmStatus
@@ -154,18 +155,32 @@ def test_whether_a_vm_could_be_adopted_is_asked_without_a_change() -> None:
     assert harness.ask(AdoptVm("1", "n1", "pet", job="pet", check=True)).done
     assert harness.ask(AdoptVm("2", "n1", "pet", job="j", check=True)).code == "duplicate-name"
     assert harness.ask(AdoptVm("3", "n1", "pet", job="no name", check=True)).code == "invalid-value"
-    rules = Rules(node_affinity=("n9",))
-    assert harness.ask(AdoptVm("4", "n1", "pet", job="pet", rules=rules, check=True)).code == "unknown-node"
+    for number, (rules, code) in enumerate(
+        (
+            (Rules(node_affinity=("n9",)), "unknown-node"),
+            (Rules(label_affinity=("gpu",)), "fits-no-node"),
+            (Rules(vm_affinity=("j",), vm_anti_affinity=("j",), affinity_scope="zone"), ""),
+        )
+    ):
+        reply = harness.ask(AdoptVm(f"4{number}", "n1", "pet", job="pet", rules=rules, check=True))
+        assert reply.code == code, reply
     assert (set(harness.controller.cluster.jobs), harness.orders) == ({"j"}, [])
 
 
 @pytest.mark.parametrize(
     ("mine", "theirs", "word"),
     [
-        (Rules(vm_affinity=("j",)), Rules(vm_anti_affinity=("pet",)), "whose vm_anti_affinity names 'pet'"),
-        (Rules(vm_anti_affinity=("j",)), Rules(vm_affinity=("pet",)), "whose vm_affinity names 'pet'"),
-        (Rules(vm_affinity=("j",), anti_affinity="g"), Rules(anti_affinity="g"), "the same anti_affinity, 'g'"),
-        (Rules(vm_anti_affinity=("j",), affinity="g"), Rules(affinity="g"), "the same affinity, 'g'"),
+        (Rules(vm_affinity=("j",)), Rules(vm_anti_affinity=("pet",)), "vm_anti_affinity of 'j' names 'pet'"),
+        (Rules(vm_anti_affinity=("j",)), Rules(vm_affinity=("pet",)), "vm_affinity of 'j' names 'pet'"),
+        (
+            Rules(vm_affinity=("j",), anti_affinity="g"),
+            Rules(anti_affinity="g"),
+            "anti_affinity of both 'pet' and 'j' is 'g'",
+        ),
+        (Rules(vm_anti_affinity=("j",), affinity="g"), Rules(affinity="g"), "affinity of both 'j' and 'pet' is 'g'"),
+        (Rules(affinity="g"), Rules(affinity="g", vm_anti_affinity=("pet",)), "vm_anti_affinity of 'j' names 'pet'"),
+        (Rules(node_affinity=("n2",)), Rules(vm_affinity=("pet",), node_affinity=("n1",)), "no node suits all of them"),
+        (Rules(label_affinity=("gpu",)), Rules(), "labels ['gpu']"),
         (Rules(vm_affinity=("j",), affinity_scope="rack"), Rules(vm_anti_affinity=("pet",)), ""),
         (Rules(vm_affinity=("j", "nobody")), Rules(), ""),
     ],
@@ -178,6 +193,22 @@ def test_rules_that_contradict_those_of_another_are_refused(mine: Rules, theirs:
     assert reply.done is not bool(word)
     assert word in reply.detail
     assert (harness.controller.cluster.jobs["pet"].record() == before) is bool(word)
+
+
+def test_rules_go_by_what_a_vm_is_on_and_by_its_ordinary_memory() -> None:
+    """Given an adopted VM that is larger than any node lets workloads be, then rules that allow its node are good, and
+    those that leave it a node that could never hold it are not; what is in hugepages takes no ordinary memory."""
+    for needs, elsewhere in (((), "fits-no-node"), ((page_need(2048, 8_000),), "")):
+        harness = harness_of()
+        harness.vms["n1"]["pet"] = structs.replace(PET, memory_mib=8_000, migration_needs=needs)
+        harness.report("n1")
+        reply = harness.ask(AdoptVm("e", "n1", "pet", job="pet", rules=Rules(node_affinity=("n2",)), check=True))
+        assert reply.code == elsewhere, reply
+        assert harness.ask(AdoptVm("a", "n1", "pet", job="pet", rules=Rules(anti_affinity="g"))).done
+        harness.obey()
+        harness.report("n1")
+        assert harness.ask(SetJob("s", "pet", rules=Rules(anti_affinity="h"))).done
+        assert harness.ask(SetJob("t", "pet", rules=Rules(node_affinity=("n2",)))).code == elsewhere
 
 
 @pytest.mark.parametrize(("key", "value"), [("moves_per_day", 0), ("moves_per_day", -1), ("pause_s_per_day", 0.0)])

@@ -165,6 +165,8 @@ def test_moves_that_cannot_be_are_refused_with_the_numbers() -> None:
         (Rules(node_affinity=("n1",)), "node_affinity"),
         (Rules(node_anti_affinity=("n2",)), "node_anti_affinity"),
         (Rules(label_anti_affinity=("ssd",)), "label_anti_affinity"),
+        (Rules(label_affinity=("rack=r", "hdd")), "label_affinity"),
+        (Rules(label_affinity=("rack=r", "ssd")), ""),
         (Rules(vm_anti_affinity=("other",)), "anti_affinity"),
         (Rules(vm_anti_affinity=("other",), anti_affinity_scope="rack"), "anti_affinity"),
         (Rules(vm_affinity=("near",)), "affinity"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -384,20 +385,26 @@ def test_scopes_named_workloads_and_preferences_become_constraints() -> None:
     )
     rules = {
         "a": Rules(anti_affinity="db", anti_affinity_scope="rack", vm_affinity=("b", "nobody"), preferred=soft),
-        "b": Rules(anti_affinity="db", vm_anti_affinity=("b", "c"), label_anti_affinity=("old",)),
+        "b": Rules(
+            anti_affinity="db", vm_anti_affinity=("b", "c"), label_affinity=("new", "ssd"), label_anti_affinity=("old",)
+        ),
         "c": Rules(
             preferred=(Preference(prefer.ANTI_AFFINITY, "db", "zone", 9), Preference(prefer.NODE_ANTI_AFFINITY, "n1"))
         ),
     }
     harness = harness_with(shop(rules=Rules(preferred=(Preference(prefer.ANTI_AFFINITY, "db", "zone", 9),))))
-    for name, each in rules.items():
-        assert harness.ask(SubmitJob(name, job(name, rules=each))).done
+    for name in rules:
+        assert harness.ask(SubmitJob(name, job(name))).done
+    for name, each in rules.items():  # no node has the labels
+        entry = harness.controller.cluster.jobs[name]
+        entry.job = replace(entry.job, rules=each)
     assert set(snapshot(harness).constraints) == {
         Constraint(of.APART, ("a",), scope="rack", about=("a", "b")),
         Constraint(of.APART, ("b",), about=("a", "b")),
         Constraint(of.TOGETHER, ("a",), about=("b",)),
         Constraint(of.APART, ("b",)),
         Constraint(of.APART, ("b",), about=("c",)),
+        Constraint(of.PIN, ("b",), labels=("new", "ssd")),
         Constraint(of.FORBID, ("b",), labels=("old",)),
         Constraint(of.PIN, ("a",), labels=("ssd",), weight=5),
         Constraint(of.TOGETHER, ("a",), about=("b",), weight=5),
