@@ -70,7 +70,7 @@ $(STAMP): setup.cfg pyproject.toml $(LOCKS)
 run: setup ## Watch three simulated clusters of 25 nodes work through 200 jobs each; the report lands in out/run/
 	$(BIN)/trimtab sim run --seeds 0-2 --output-folder out/run
 
-lab: setup ## As root: watch jobs and a web application on HOSTS=3 hosts with QEMU on this machine; SCENE=ha, adopt or moves: what VMs made before do
+lab: setup ## As root: watch jobs and a web application on HOSTS=3 hosts with QEMU on this machine; SCENE=ha, adopt, moves: VMs made before; all: every scene; LAB_JSON=FILE: the table
 	$(BIN)/python -m tests.lab --hosts $(HOSTS) --scene $(SCENE)
 
 test: setup ## Run every test but those of `make check`, `make accept` and `make full` (5 minutes)

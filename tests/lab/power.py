@@ -33,7 +33,7 @@ def main() -> int:
     folder = Path(given.lab)
     try:
         if given.operation == "status":
-            print("on" if _has_power(folder, given.host) else "off")
+            print("on" if has_power(folder, given.host) else "off")
         else:
             ask(folder, ASKS[given.operation], names=[given.host])
     except LabError as error:
@@ -42,8 +42,8 @@ def main() -> int:
     return 0
 
 
-def _has_power(folder: Path, name: str) -> bool:
-    """Raises LabError when the lab has no such host."""
+def has_power(folder: Path, name: str) -> bool:
+    """Whether a host of the lab in a folder has power. Raises LabError when the lab has no such host."""
     if not (folder / name / "etc/libvirt").is_dir():
         raise LabError(f"the lab has no host {name}")
     return (folder / name / plan.FIRST).exists()

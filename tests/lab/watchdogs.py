@@ -21,10 +21,8 @@ class Watchdog:
 
     def __init__(self, folder: Path, timeout_s: float, reset: Callable[[], None]) -> None:
         self.path, self._timeout_s, self._reset = folder / DEVICE, timeout_s, reset
-        if not self.path.exists():
-            os.mkfifo(self.path)
-        self._pipe = os.open(self.path, os.O_RDONLY | os.O_NONBLOCK)
-        self._over = threading.Event()
+        self._pipe = self._opened()
+        self._lock, self._over = threading.Lock(), threading.Event()
         self._petted_s: float | None = None
         self.resets = 0
         self._thread = threading.Thread(target=self._watch, name=f"watchdog of {folder.name}", daemon=True)
@@ -34,6 +32,17 @@ class Watchdog:
         """Forget the pets so far: the host has lost power."""
         self._petted_s = None
 
+    def boot(self) -> None:
+        """Look after the next boot of the host: its /run is new, and so is the pipe."""
+        with self._lock:
+            os.close(self._pipe)
+            self._petted_s, self._pipe = None, self._opened()
+
+    def _opened(self) -> int:
+        if not self.path.exists():
+            os.mkfifo(self.path)
+        return os.open(self.path, os.O_RDONLY | os.O_NONBLOCK)
+
     def close(self) -> None:
         """End it."""
         self._over.set()
@@ -42,10 +51,11 @@ class Watchdog:
 
     def _watch(self) -> None:
         while not self._over.wait(LOOK_S):
-            try:
-                pets = os.read(self._pipe, 4096)
-            except BlockingIOError:
-                pets = b""
+            with self._lock:
+                try:
+                    pets = os.read(self._pipe, 4096)
+                except BlockingIOError:
+                    pets = b""
             if pets.endswith(DISARM):
                 self._petted_s = None
             elif pets:

@@ -88,7 +88,8 @@ def reject(line: ControllerConnection, decision: int) -> None:
 @change_options
 @output_option
 def stop(line: ControllerConnection, abort: bool) -> None:
-    """Stop what decisions have in progress. Nothing new begins; operations that run end.
+    """Stop what decisions have in progress. Nothing new begins; operations that run end. Nodes that are being drained
+    serve on, and nodes that have not begun to wake sleep on.
 
     What was given up is not proposed again for four cycles.
 

@@ -15,12 +15,11 @@ from daemons.controller.decide.node_pool import NodePool, ServiceChange
 from daemons.controller.state.cluster import Cluster
 from daemons.controller.state.unit_of_work import UnitOfWork
 from daemons.controller.state.vm_terms import automation_of
-from daemons.values.records.cluster import PLAN_STOP, Approval, DecisionRecord, Provisioned
+from daemons.values.records.cluster import Approval, DecisionRecord, Provisioned
 from daemons.values.settings import Automation, ControllerSettings
 from shared.policy_api.decision import Change, Reason, ReasonCode, Refusal
 
 REJECTED_CYCLES = 4
-ANY = -1  # a revision: whichever
 ADDED, REMOVED = "added", "removed"  # what was rejected of a node
 Refused = tuple[str, str]
 DONE: Refused = ("", "")
@@ -30,11 +29,13 @@ Held = tuple[tuple[object, ...], ...]
 @dataclass(slots=True)
 class _Rejected:
     """What was rejected until when, and what there was then: the workload's revision, the nodes that served (None: not
-    known any more)."""
+    known any more). stopped: it was in progress. Its workload changes once more when it ends and nodes come back into
+    service by it: it ends early only where a node that served does not any more."""
 
     until_s: float
     revision: int
     serving: frozenset[str] | None
+    stopped: bool
 
 
 class Approvals:
@@ -176,11 +177,10 @@ class Approvals:
         until_s = at_s + self._rejected_s()
         service = change_of(record.provisioning)
         for change in record.held:
-            # What is stopped still comes to its end: its workload changes once more.
-            revision = ANY if record.policy == PLAN_STOP else change.revision
-            self._rejected[change.workload, change.kind.value] = _Rejected(until_s, revision, serving)
+            one = _Rejected(until_s, change.revision, serving, record.is_stop)
+            self._rejected[change.workload, change.kind.value] = one
         for names, what in ((service.added, ADDED), (service.removed, REMOVED)):
-            self._rejected |= {(name, what): _Rejected(until_s, 0, serving) for name in names}
+            self._rejected |= {(name, what): _Rejected(until_s, 0, serving, record.is_stop) for name in names}
 
     def _left_s(self, name: str, what: str, revision: int, now_s: float) -> float:
         """Return the seconds for which it stays rejected; 0: it is not rejected, or its conditions have changed
@@ -188,9 +188,11 @@ class Approvals:
         found = self._rejected.get((name, what))
         if found is None:
             return 0.0
+        serving = self._serving()
         if found.serving is None:
-            found.serving = self._serving()
-        if now_s >= found.until_s or found.revision not in (ANY, revision) or found.serving != self._serving():
+            found.serving = serving
+        as_then = found.serving == serving and found.revision == revision
+        if now_s >= found.until_s or not (found.serving <= serving if found.stopped else as_then):
             del self._rejected[name, what]
             return 0.0
         return found.until_s - now_s

@@ -331,10 +331,9 @@ class DecisionCycle:
         """Make it the desired state where the automation level lets it; what it says of nodes that have changed since
         it was asked for is dropped."""
         service = self.nodes.change_to(decision.in_service, self._seen, now_s)
+        service = self.approving.without_rejected(service, now_s)
         held = self.settings.automation is not Automation.AUTO
-        if held:
-            service = self.approving.without_rejected(service, now_s)
-        else:
+        if not held:
             self.nodes.apply(service, now_s)
         if service:
             what = "nodes-proposed" if held else "nodes-decided"
@@ -432,10 +431,12 @@ class DecisionCycle:
         self._open_cycle = False
         self.unit_of_work.records += self._decided(PlacementDecision(tuple(changes)), None, now_s, REDISTRIBUTION)
 
-    def stopped(self, changes: Sequence[Change], by: Approval) -> None:
-        """Record changes that an operator has stopped; they are not proposed again for a while."""
-        if not changes:
+    def stopped(self, changes: Sequence[Change], service: ServiceChange, by: Approval) -> None:
+        """Record what an operator has stopped, of workloads and of nodes; it is not proposed again for a while."""
+        if not (changes or service):
             return
+        wanted = sum(node.wanted and not node.held for node in self.cluster.nodes.values())
+        reason = Reason(ReasonCode.OPERATOR)
         self.decisions += 1
         self.unit_of_work.dirty_control = True
         record = DecisionRecord(
@@ -448,6 +449,11 @@ class DecisionCycle:
             dropped=(),
             held=tuple(changes),
             plan=Plan(()),
+            provisioning=Provisioned(
+                service.added, service.removed, held=True, reason=reason, policy=PLAN_STOP, in_service=wanted
+            )
+            if service
+            else None,
             rejected=by,
         )
         self.history.add(record)
@@ -503,7 +509,7 @@ class DecisionCycle:
         if self.settings.automation is Automation.CONFIRM or self.approving.pending is not None:
             last = self.approving.pending
         else:
-            decisions = (record for record in self.history if record.policy != PLAN_STOP)
+            decisions = (record for record in self.history if not record.is_stop)
             last = next((record for record in decisions if record.held), None)
         waiting = {(one.workload, one.revision, one.kind) for one in last.held} if last is not None else ()
         return [one for one in held if (one.workload, one.revision, one.kind) not in waiting]

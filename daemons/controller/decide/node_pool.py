@@ -31,3 +31,6 @@ class NodePool(Protocol):
 
     def apply(self, change: ServiceChange, now_s: float) -> None:
         """Make it the desired state."""
+
+    def stop(self, now_s: float) -> ServiceChange:
+        """Give up what decisions want of nodes and has not come about or begun; return what was given up."""

@@ -1,13 +1,15 @@
-"""Stops plans in progress: what has not begun is not wanted any more, what runs ends or is aborted."""
+"""Stops plans in progress: what has not begun is not wanted any more, what runs ends or is aborted. Nodes stay in
+service or asleep as they are."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 from daemons.controller.decide.cycle import DecisionCycle
+from daemons.controller.decide.node_pool import ServiceChange
 from daemons.controller.state import transitions
 from daemons.controller.state.cluster import Cluster
-from daemons.controller.state.jobs import Instance, JobEntry
+from daemons.controller.state.jobs import InFlight, Instance, JobEntry
 from daemons.controller.state.unit_of_work import UnitOfWork
 from daemons.values.records.cluster import Approval
 from shared.policy_api.decision import Change, ChangeKind, Reason, ReasonCode
@@ -18,33 +20,41 @@ from shared.values.actions import ActionKind
 from shared.values.jobs import Allotment, JobPhase
 from shared.values.vms import LIVE_STATES
 
+NO_NODES = ServiceChange((), ())
 _STOPPED = Reason(ReasonCode.OPERATOR)
 _LEAVES = {JobPhase.SUSPENDED: ChangeKind.SUSPEND, JobPhase.WAITING: ChangeKind.STOP}
 
 
 @dataclass(slots=True)
 class Stopped:
-    """What became of the steps in progress: workloads that stay as they are, and operations that end or are aborted."""
+    """What became of the steps in progress: workloads that stay as they are, operations that end or are aborted, and
+    nodes that stay in service or asleep."""
 
     kept: int = 0
     ends: int = 0
     aborted: int = 0
+    nodes: ServiceChange = NO_NODES
 
     def __str__(self) -> str:
-        if not (self.kept or self.ends or self.aborted):
-            return "nothing was in progress"
-        return f"{self.kept} workloads stay as they are, {self.ends} operations end, {self.aborted} are aborted"
+        said = []
+        if self.kept or self.ends or self.aborted:
+            said.append(
+                f"{self.kept} workloads stay as they are, {self.ends} operations end, {self.aborted} are aborted"
+            )
+        if self.nodes:
+            said.append(f"{len(self.nodes.removed)} nodes stay in service, {len(self.nodes.added)} are not woken")
+        return ", ".join(said) or "nothing was in progress"
 
 
 class PlanStop:
-    """Makes the present state of workloads the desired one, where a decision wanted another."""
+    """Makes the present state of workloads and nodes the desired one, where a decision wanted another."""
 
     def __init__(self, cluster: Cluster, unit_of_work: UnitOfWork, deciding: DecisionCycle) -> None:
         self.cluster, self.unit_of_work, self._deciding = cluster, unit_of_work, deciding
 
     def stop(self, abort: bool, by: Approval) -> Stopped:
         """Stop what is in progress, on an account's word; `abort`: migrations that run are aborted. What was given up
-        is not proposed again for a while. O(active workloads)."""
+        is not proposed again for a while. O(active workloads + nodes)."""
         found, given_up = Stopped(), []
         for entry in list(self.cluster.active.values()):
             if entry.over:
@@ -55,7 +65,8 @@ class PlanStop:
                 given_up += self._give_up_start(entry, found)
             else:
                 given_up += self._stay(entry, abort, found)
-        self._deciding.stopped(given_up, by)
+        found.nodes = self._deciding.nodes.stop(by.at_s)
+        self._deciding.stopped(given_up, found.nodes, by)
         self.unit_of_work.emit(by.at_s, "plan-stopped", "controller", str(found))
         return found
 
@@ -98,24 +109,31 @@ class PlanStop:
         return ""
 
     def _stay(self, entry: JobEntry, abort: bool, found: Stopped) -> list[Change]:
+        """Want the VMs of a running workload where they live. One that migrates is wanted where it is when that has
+        ended; nothing is ordered again should its order be lost."""
         allotments = list(entry.allotments)
+        given_up = False
         for index, instance in enumerate(entry.instances):
             flight = instance.in_flight
             moves = flight is not None and flight.kind is ActionKind.MIGRATE
             if flight is not None and not (moves and abort):
                 found.ends += 1
-            if moves and not abort:
-                continue  # it comes to its target
-            if moves:
-                found.aborted += 1
-                self._abort(instance)
-            here = self._home(instance)
+            if flight is not None and moves:
+                instance.settles = True
+                self.unit_of_work.change(entry)
+                if abort:
+                    found.aborted += 1
+                    self._abort(flight)
+            here = flight.node if flight is not None and moves else self._home(instance)
             if here and here != allotments[index].node:
                 allotments[index] = Allotment(here, allotments[index].cpu_mhz)
+                given_up = given_up or abort or not moves
         if tuple(allotments) == entry.allotments:
             return []
         transitions.reallot(self.cluster, entry, allotments)
         self.unit_of_work.change(entry)
+        if not given_up:
+            return []
         found.kept += 1
         return [self._change(entry, ChangeKind.MIGRATE)]
 
@@ -127,8 +145,6 @@ class PlanStop:
         """Return the node on which the VM lives ("": not known for certain)."""
         return next(iter(instance.may_run_on)) if len(instance.may_run_on) == 1 else instance.home
 
-    def _abort(self, instance: Instance) -> None:
-        flight = instance.in_flight
-        assert flight is not None
+    def _abort(self, flight: InFlight) -> None:
         message = AbortAction(flight.node, self.unit_of_work.term, flight.boot_id, flight.id)
         self.unit_of_work.stored.append(Publish(topology.ACTIONS, flight.node, message))

@@ -39,6 +39,7 @@ class Drift:
 
     def ordered(self, instance: Instance, kind: ActionKind, node: str, to_node: str) -> None:
         """Note where an order that is about to be sent may make the VM appear."""
+        instance.settles = False
         if kind in (ActionKind.START, ActionKind.RESUME, ActionKind.ADOPT):
             instance.places, instance.home, instance.said, instance.by_other = {node}, "", "", False
         elif kind is ActionKind.MIGRATE:
@@ -83,8 +84,11 @@ class Drift:
         wanted = entry.allotments[index].node
         if name not in instance.places and instance.home != name:
             self._moved(entry, index, node, now_s)
-        elif instance.home not in ("", name) and wanted != name:
+        elif wanted != name and (instance.settles or instance.home not in ("", name)):
             self._want_here(entry, index, node, now_s)  # our own migration came about after all
+        if instance.settles:
+            instance.settles = False
+            self.unit_of_work.change(entry)
         instance.home = name
         beat, weighed = instance.beat, instance.weighed
         instance.beat, instance.weighed = status.state, status.cpu_mhz

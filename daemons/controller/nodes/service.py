@@ -15,7 +15,7 @@ from daemons.controller.nodes.drain import Drain
 from daemons.controller.nodes.durations import DEPLOY, REMOVE, Durations
 from daemons.controller.nodes.handover import Handovers
 from daemons.controller.nodes.power_operations import DETAIL_MAX, PowerOperations
-from daemons.controller.state.availability import can_wake, is_available, is_empty, sleep_blocker, staying
+from daemons.controller.state.availability import can_wake, is_available, is_bound, is_empty, sleep_blocker, staying
 from daemons.controller.state.cluster import Cluster
 from daemons.controller.state.nodes import NodeEntry
 from daemons.controller.state.unit_of_work import UnitOfWork
@@ -88,6 +88,35 @@ class NodeLifecycle:
         for name in change.removed:
             if name not in stay:
                 self._want(name, False)
+
+    def stop(self, now_s: float) -> ServiceChange:
+        """Give up what decisions want of nodes, and return that: nodes that are awake stay in service, nodes that
+        sleep are not woken. A wake or sleep that has been ordered is finished, and a node that must serve still
+        comes into service."""
+        self.work.pass_time(now_s, self._due_s)
+        nodes = self.cluster.nodes.values()
+        removed = tuple(node.name for node in nodes if self._leaves(node))
+        asleep = {node.name for node in nodes if self._waits_to_wake(node)}
+        kept = self.staying({*removed, *(node.name for node in nodes if node.wanted and node.name not in asleep)})
+        added = tuple(name for name in sorted(asleep) if name not in kept)
+        for name in (*added, *removed):
+            self._want(name, name in removed)
+            self.cluster.nodes[name].changes += 1
+        return ServiceChange(added, removed)
+
+    def _leaves(self, node: NodeEntry) -> bool:
+        """Return whether a decision takes the node out of service and that can still be undone. One that was woken,
+        or that cannot be put to sleep, rests in standby."""
+        if node.wanted or node.held or node.sleeping:
+            return False
+        if node.service is NodeService.STANDBY:
+            return can_wake(node, self.power) and (not node.woken_s or node.since_s != node.woken_s)
+        return node.service in (NodeService.IN_SERVICE, NodeService.DRAINING)
+
+    def _waits_to_wake(self, node: NodeEntry) -> bool:
+        """Return whether a decision wants a sleeping node in service, and its wake has not begun."""
+        asleep = node.sleeping or node.service is NodeService.OFF
+        return asleep and node.wanted and not (node.held or is_bound(node))
 
     def _want(self, name: str, wanted: bool) -> None:
         node = self.cluster.nodes.get(name)

@@ -62,12 +62,11 @@ class Instance:
     state and MHz as seen last, or as the last order left them (None: the next observation is taken as correct). `said`:
     the detail of its last move that was not ordered; `by_other`: it was started externally. `failed`: the last failure
     that this controller knows of. `shunned`: nodes to which a migration has failed, each with the time until which
-    decisions avoid it. `exit`, `host_restarted`, `failover`, `migration_facts`: see InstanceRecord. `insisted`: an
-    operator asked for its migration. `move_at_s`: until then no decision migrates it; `pause_hold`: until when, and for
-    which pause in s, its disruption budget was found too small. `needs`: what it needs of a node that it is migrated
-    to, as reported last; `pages`: the hugepages that it holds, and memory in NUMA cells that it must be in.
-    `memory_mib`: its ordinary memory
-    and its overhead, without what is in hugepages.
+    decisions avoid it. `exit`, `host_restarted`, `failover`, `migration_facts`, `settles`: see InstanceRecord.
+    `insisted`: an operator asked for its migration. `move_at_s`: until then no decision migrates it; `pause_hold`:
+    until when, and for which pause in s, its disruption budget was found too small. `needs`: what it needs of a node
+    that it is migrated to, as reported last; `pages`: the hugepages that it holds, and memory in NUMA cells that it
+    must be in. `memory_mib`: its ordinary memory and its overhead, without what is in hugepages.
     """
 
     vm: str
@@ -111,6 +110,7 @@ class Instance:
     pause_hold: tuple[float, float] = (0.0, 0.0)
     failover: FailoverFacts | None = None
     migration_facts: VmMigrations = NO_MIGRATIONS
+    settles: bool = False
 
     def take_over(self, record: InstanceRecord) -> None:
         """Take over what a store knew, but for the nodes that it may run on, which the ledger claims."""

@@ -78,8 +78,8 @@ class InstanceRecord:
     `disks`: the newest generation of its local disks that was seen (0: it has none), see
     `shared.values.actions.Action`. Of an adopted VM: `failover` (None: nothing was reported); `exit`, how it stopped
     last (None: with its host, or not known); `host_restarted`, its host has failed or restarted since it was seen live,
-    or since its start was wanted.
-    `migration_facts`: see VmMigrations.
+    or since its start was wanted. `migration_facts`: see VmMigrations. `settles`: its migration was stopped when it had
+    been ordered; it is wanted where it is seen next.
     """
 
     may_run_on: tuple[str, ...]
@@ -99,6 +99,7 @@ class InstanceRecord:
     migration_facts: VmMigrations = NO_MIGRATIONS
     exit: GuestChange | None = None
     host_restarted: bool = False
+    settles: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -348,6 +349,11 @@ class DecisionRecord:
     approvals: tuple[Approval, ...] = ()
     approved_s: float | None = None
     rejected: Approval | None = None
+
+    @property
+    def is_stop(self) -> bool:
+        """Whether it records what an operator has stopped, and not a decision."""
+        return self.policy == PLAN_STOP
 
     @property
     def is_open(self) -> bool:

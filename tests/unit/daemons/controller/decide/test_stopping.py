@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from daemons.values.records.cluster import PLAN_STOP
 from daemons.values.settings import Automation, Limits, PolicyChoice
 from shared.policy_api.decision import Change, ChangeKind, Reason, ReasonCode
@@ -196,3 +198,48 @@ def test_what_was_stopped_is_in_the_history_and_a_new_leader_does_not_propose_it
     (refusal,) = deciding.approving.rejected([other], after.now_s)
     assert (refusal.workload, refusal.reason.code) == (change.workload, ReasonCode.REJECTED)
     assert deciding.approving.rejected([other], after.now_s + 10.0 * 900.0) == []
+
+
+def succeeded(harness: Harness) -> Harness:
+    """The next leader over the same store and nodes."""
+    after = Harness(store=harness.store)
+    after.vms, after.boots, after.seqs, after.now_s = harness.vms, harness.boots, harness.seqs, harness.now_s
+    return after
+
+
+@pytest.mark.parametrize("abort", [False, True])
+@pytest.mark.parametrize("arrives", [False, True])
+def test_a_new_leader_leaves_a_vm_where_its_stopped_move_has_ended(abort: bool, arrives: bool) -> None:
+    """Neither is a lost order given again, nor a VM brought back that has moved."""
+    harness, move = moving(1)
+    harness.ask(StopPlan("s", abort=abort))
+    if arrives:
+        harness.vms[move.to_node][move.vm] = harness.vms[move.node].pop(move.vm)
+    after = succeeded(harness)
+    after.lead()
+    after.wait(200.0, reporting=list(after.nodes))
+    assert after.take_orders() == []
+    (allotment,) = after.controller.cluster.jobs["j0"].allotments
+    assert allotment.node == (move.to_node if arrives else move.node)
+    assert after.happenings("moved-externally") == []
+
+
+def test_an_order_that_nobody_answers_is_not_given_again() -> None:
+    harness, move = moving(1)
+    harness.ask(StopPlan("s"))
+    harness.wait(200.0, reporting=list(harness.nodes))
+    assert harness.take_orders() == []
+    assert harness.controller.cluster.jobs["j0"].allotments[0].node == move.node
+
+
+def test_after_it_has_settled_an_operator_moves_it_as_ever() -> None:
+    harness, move = moving(1)
+    harness.ask(StopPlan("s"))
+    harness.result(move)
+    harness.wait(60.0, reporting=list(harness.nodes))
+    assert harness.ask(MoveVm("back", move.vm, move.node)).done
+    (back,) = harness.take_orders()
+    harness.result(back)
+    harness.wait(60.0, reporting=list(harness.nodes))
+    assert harness.take_orders() == []
+    assert harness.controller.cluster.jobs["j0"].allotments[0].node == move.node
