@@ -292,8 +292,8 @@ class LibvirtKeys:
     shared_pools: tuple[PoolName, ...] = ()
     """Storage pools that all nodes see as the same storage at the same path."""
     reachable_storage: tuple[StoragePlace, ...] = ()
-    """Storage that the node reaches without a pool: shared folders, and network disks as `PROTOCOL:PLACE`. Example:
-    `["/mnt/images", "rbd:vms", "nbd:store1"]`."""
+    """Storage that the node reaches without a pool: shared folders, and network disks as `PROTOCOL:PLACE`. A disk with
+    servers counts while one accepts connections. Example: `["/mnt/images", "rbd:vms", "nbd:store1:10809"]`."""
     partition: Annotated[
         str, Form(r"((/[A-Za-z0-9_.@-]{1,100}){1,8})?", "a partition such as /machine, or nothing")
     ] = ""

@@ -17,6 +17,8 @@ NUMBER_MAX = 1 << 16  # of a CPU or a NUMA cell
 PIECE_LENGTH_MAX = 200  # characters of a list of numbers in one text
 PAGES = "hugepages"
 CELL_MEMORY = "numa-memory"
+NAMED_PORTS: Mapping[str, int] = {"gluster": 24_007, "iscsi": 3_260, "rbd": 6_789}
+"""Protocols of network disks that have a name beside their servers, with the port of a server that names none."""
 PARSED_MAX = 4_096  # lists of features that are kept parsed
 
 Values = frozenset[str]
@@ -28,6 +30,26 @@ Has = Callable[[str, Values], bool]
 
 def _listed(value: str, listed: Values) -> bool:
     return value in listed
+
+
+def _not_listed(value: str, listed: Values) -> bool:
+    return value not in listed
+
+
+def _same_source(value: str, listed: Values) -> bool:
+    """Return whether a network disk is listed with its servers, or by an operator without any."""
+    return value in listed or anywhere(value) in listed
+
+
+def anywhere(value: str) -> str:
+    """Return a network disk without its servers: "rbd:vms" of "rbd:vms@mon1,mon2", "nbd:store1" of "nbd:store1:10809"
+    (of such a server its port is left out). One without either is returned as it is."""
+    protocol, _, place = value.partition(":")
+    if protocol in NAMED_PORTS:
+        return f"{protocol}:{place.partition('@')[0]}"
+    host, _, port = place.rpartition(":")
+    bare = host.removeprefix("[").removesuffix("]")
+    return f"{protocol}:{bare}" if host and port.isdecimal() and (bare != host or ":" not in host) else value
 
 
 def _none(_value: str, _listed: Values) -> bool:
@@ -66,11 +88,13 @@ def _no_less(value: str, listed: Values) -> bool:
 @dataclass(frozen=True, slots=True)
 class Kind:
     """A kind of need. `sentence`: why a VM cannot move, with `{value}` and `{node}` replaced. `has`: the comparison.
-    `strict`: a node that reports features but does not list the kind lacks it."""
+    `strict`: a node that reports features but does not list the kind lacks it. `of`: the kind whose list it is compared
+    with ("": its own)."""
 
     sentence: str
     has: Has = _listed
     strict: bool = False
+    of: str = ""
 
 
 KINDS: Mapping[str, Kind] = {
@@ -79,10 +103,12 @@ KINDS: Mapping[str, Kind] = {
     "bridge": Kind("bridge {value} is not on {node}"),
     "cpu": Kind("has its host's CPU, {value}; {node} has another one"),
     "cpu-flag": Kind("needs CPU feature {value}, which {node} lacks"),
+    "cpu-forbid": Kind("must not run on a CPU with feature {value}, which {node} has", _not_listed, of="cpu-flag"),
     "cpu-model": Kind("needs CPU model {value}, which {node} cannot run"),
+    "cpu-vendor": Kind("needs a CPU of {value}, which that of {node} is not"),
     "cpus": Kind("is pinned to CPUs {value}, of which {node} lacks some", _all_numbers),
     "direct": Kind("network device {value} is not on {node}"),
-    "disk": Kind("network disk {value} was not verified on {node}", strict=True),
+    "disk": Kind("network disk {value} was not verified on {node}", _same_source, strict=True),
     "emulator": Kind("emulator {value} is not on {node}"),
     "firmware": Kind("firmware {value} is not on {node}"),
     PAGES: Kind("", _as_much),
@@ -246,8 +272,9 @@ def lacks(has: tuple[str, ...], needs: tuple[str, ...]) -> tuple[str, ...]:
 def _is_there(need: str, listed: Mapping[str, Values]) -> bool:
     kind, value = parted(need)
     rule = KINDS.get(kind, _PLAIN)
-    if kind in listed:
-        return rule.has(value, listed[kind])
+    compared = rule.of or kind
+    if compared in listed:
+        return rule.has(value, listed[compared])
     return kind != "bound" and not (rule.strict and listed)
 
 
@@ -367,7 +394,7 @@ def sentence(need: str, node: str = "the node", has: tuple[str, ...] = ()) -> st
     if kind == CELL_MEMORY and value.isdecimal():
         free_mib = max((int(one) for one in _by_kind(has).get(kind, frozenset()) if one.isdecimal()), default=0)
         return f"needs {int(value):,} MiB in its NUMA cells; {node} has {free_mib:,} MiB free there"
-    if kind in ("cpu-flag", "cpu-model"):  # "kvm:EPYC": under each hypervisor there may be others
+    if kind in ("cpu-flag", "cpu-forbid", "cpu-model", "cpu-vendor"):  # "kvm:EPYC": others under another hypervisor
         value = value.partition(":")[2] or value
     return KINDS.get(kind, _PLAIN).sentence.format(value=value, node=node)
 

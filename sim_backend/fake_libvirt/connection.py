@@ -374,11 +374,11 @@ class virConnect(Handle):
         return virDomain(self, dom.uuid, dom.name)
 
 
-def add_pool(host: Host, name: str, path: str) -> PoolState:
+def add_pool(host: Host, name: str, path: str, hosts: tuple[str, ...] = ("ceph",)) -> PoolState:
     """Add an active pool of type dir to a host, with the files in its folder, and return it; without a path, one of
-    type rbd."""
+    type rbd, of the cluster with these monitors."""
     with host.cluster.lock:
-        pool = host.pools[name] = PoolState(name, path, str(host.cluster.new_uuid()))
+        pool = host.pools[name] = PoolState(name, path, str(host.cluster.new_uuid()), hosts=hosts)
         host.files.folders |= {path} - {""}
         return pool
 

@@ -24,7 +24,7 @@ from sim_backend.fake_libvirt.codes import (
 from sim_backend.fake_libvirt.definition import Definition
 from sim_backend.fake_libvirt.files import Image, partial
 from sim_backend.fake_libvirt.handles import Connection, Handle, call
-from sim_backend.fake_libvirt.refusals import check_source
+from sim_backend.fake_libvirt.refusals import check_pools, check_source
 from sim_backend.fake_libvirt.state import Dom
 
 QUOTA_RANGE = (1_000, 17_592_186_044_415)
@@ -266,6 +266,7 @@ class virDomain(Handle):
         host, found = self._connection.host, migration.PEER_URI.fullmatch(uri)
         there = host if found is None else host.cluster.reach(host.name, found["host"])
         check_source(self._active(), host.cpu_model, there.cpu_model)
+        check_pools(self._active(), host.pools, there.pools)
 
     @call
     def migrateSetMaxDowntime(self, downtime: int, flags: int = 0) -> int:

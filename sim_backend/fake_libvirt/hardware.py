@@ -27,9 +27,10 @@ class Cell:
 @dataclass(slots=True)
 class Hardware:
     """What a host has. `cells`: none, as libvirt tells it of machines without NUMA that it cannot look into. `models`,
-    `flags`: CPU models and features that guests can have, by hypervisor. `reached`: network disks, as "rbd:vms";
-    `mounts`: folders of other machines; `devices`: of the network, and others by their path; `functions`: addresses of
-    SR-IOV virtual functions. `secrets`: usages by UUID.
+    `flags`: CPU models and features that guests can have, by hypervisor. `vendor`: of the CPU.
+    `reached`: network disks, as "rbd:vms@mon1,mon2" or "nbd:store1:10809"; `mounts`: folders of other machines;
+    `devices`: of the network, and others by their path; `functions`: addresses of SR-IOV virtual functions. `secrets`:
+    usages by UUID.
     """
 
     virts: tuple[str, ...] = ("qemu",)
@@ -37,6 +38,7 @@ class Hardware:
     emulators: tuple[str, ...] = (EMULATOR,)
     models: Mapping[str, tuple[str, ...]] = field(default_factory=lambda: {"qemu": MODELS, "kvm": MODELS})
     flags: Mapping[str, tuple[str, ...]] = field(default_factory=lambda: {"qemu": FLAGS, "kvm": FLAGS})
+    vendor: str = "AMD"
     firmware: tuple[str, ...] = ()
     tpms: tuple[str, ...] = ()
     cells: tuple[Cell, ...] = ()
@@ -81,7 +83,8 @@ class Hardware:
         models += "<model usable='no'>Denverton</model>"
         flags = "".join(f"<feature policy='require' name={quoteattr(one)}/>" for one in self.flags.get(virt, ()))
         model = usable[-1] if usable else "qemu64"
-        host = f"<mode name='host-model' supported='yes'><model fallback='forbid'>{escape(model)}</model>{flags}</mode>"
+        chosen = f"<model fallback='forbid'>{escape(model)}</model><vendor>{escape(self.vendor)}</vendor>{flags}"
+        host = f"<mode name='host-model' supported='yes'>{chosen}</mode>"
         custom = f"<mode name='custom' supported='yes'>{models}</mode>"
         backends = "<value>passthrough</value>" + _values(self.tpms)
         tpm = f"<tpm supported='yes'><enum name='backendModel'>{backends}</enum></tpm>"

@@ -3,7 +3,7 @@ words, and read from the XML without regard to anybody else's reading of it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from xml.etree import ElementTree as ET
 
 from sim_backend.fake_libvirt.codes import Err, From, fail
@@ -82,6 +82,15 @@ def _check_invtsc(root: ET.Element) -> None:
         fail(Err.OPERATION_INVALID, From.QEMU, "domain has 'invtsc' CPU feature but no TSC frequency")
 
 
+def check_pools(dom: Dom, here: Mapping[str, PoolState], there: Mapping[str, PoolState]) -> None:
+    """Raise why a domain does not find a volume of it on the target: a pool of that name is in another cluster."""
+    for source in dom.definition.tree.findall("devices/disk/source[@pool]"):
+        name = source.get("pool", "")
+        if name in here and name in there and set(here[name].hosts) != set(there[name].hosts):
+            words = f"{EXITED}error reading header from {source.get('volume')}: {NONE}"
+            fail(Err.INTERNAL_ERROR, From.QEMU, words)
+
+
 # --- starts -----------------------------------------------------------------------------------------------------------
 
 
@@ -135,6 +144,14 @@ def _check_cpu(root: ET.Element, hardware: Hardware) -> None:
         name = flag.get("name", "")
         if flag.get("policy", "require") == "require" and name not in hardware.flags.get(virt, ()):
             fail(Err.CPU_INCOMPATIBLE, From.QEMU, f"Host CPU does not provide required features: {name}")
+    if cpu.get("check") == "none" or cpu.get("mode", "custom") in HOST_MODES:
+        return
+    vendor = cpu.findtext("vendor")
+    if vendor and vendor != hardware.vendor:
+        fail(Err.CPU_INCOMPATIBLE, From.QEMU, f"host CPU vendor does not match required CPU vendor {vendor}")
+    for flag in cpu.findall("feature[@policy='forbid']"):
+        if flag.get("name") in hardware.flags.get(virt, ()):
+            fail(Err.CPU_INCOMPATIBLE, From.QEMU, f"Host CPU provides forbidden features: {flag.get('name')}")
 
 
 def _check_places(root: ET.Element, cores: int, hardware: Hardware) -> None:
@@ -189,12 +206,14 @@ def _check_disks(root: ET.Element, hardware: Hardware, files: Files, pools: Sequ
 
 
 def _place(source: ET.Element) -> str:
-    protocol, name, host = source.get("protocol", ""), source.get("name", ""), source.find("host")
+    """Return where a network disk is, as `Hardware.reached` names it."""
+    protocol, name, hosts = source.get("protocol", ""), source.get("name", ""), source.findall("host")
     if not protocol:
         return ""
     if protocol in ("rbd", "gluster", "iscsi"):
-        return f"{protocol}:{name.split('/')[0]}"
-    return f"{protocol}:{'' if host is None else host.get('name', '')}"
+        servers = ",".join(sorted(host.get("name", "") for host in hosts))
+        return f"{protocol}:{name.split('/')[0]}" + (f"@{servers}" if servers else "")
+    return f"{protocol}:{hosts[0].get('name', '')}:{hosts[0].get('port', '')}" if hosts else f"{protocol}:"
 
 
 def _check_secret(secret: ET.Element, hardware: Hardware) -> None:

@@ -141,10 +141,11 @@ class VolumeFacts:
 @dataclass(slots=True, eq=False)
 class PoolState:
     """A pool of type dir, which knows of files that it made itself, and of those that it found when it was refreshed.
-    Without a path it is one of type rbd, and has no volumes."""
+    Without a path it is one of type rbd, and has no volumes; `hosts`: the monitors of its cluster."""
 
     name: str
     path: str
     uuid: str
     active: bool = True
+    hosts: tuple[str, ...] = ("ceph",)
     volumes: dict[str, VolumeFacts] = field(default_factory=dict)

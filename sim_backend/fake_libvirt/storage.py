@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from xml.etree import ElementTree as ET
-from xml.sax.saxutils import escape
+from xml.sax.saxutils import escape, quoteattr
 
 from sim_backend.fake_libvirt.codes import Err, From, check_flags, error, fail
 from sim_backend.fake_libvirt.handles import Connection, Handle, call
@@ -46,7 +46,8 @@ class virStoragePool(Handle):
         if pool.path:
             kind, place = "dir", f"<target><path>{escape(pool.path)}</path></target>"
         else:
-            kind, place = "rbd", f"<source><host name='ceph'/><name>{escape(pool.name)}</name></source>"
+            hosts = "".join(f"<host name={quoteattr(host)}/>" for host in pool.hosts)
+            kind, place = "rbd", f"<source>{hosts}<name>{escape(pool.name)}</name></source>"
         return f"<pool type='{kind}'><name>{escape(pool.name)}</name><uuid>{pool.uuid}</uuid>{place}</pool>"
 
     @call

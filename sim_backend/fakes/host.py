@@ -16,12 +16,12 @@ from shared.values.failover import host_file
 from shared.values.migration_terms import MigrationFigures
 from shared.values.nodes import Node
 from shared.values.vms import LIVE_STATES, VmState, VmStatus
+from sim_backend.fakes.definitions import SHARED, Belongings, labelled, unlabelled
 from sim_backend.fakes.hardware import PLAIN, GuestHardware, lacking
 from sim_backend.fakes.migrations import Migrations, Planned
 from sim_backend.world.disks import BYTES_PER_S
 from sim_backend.world.world import World
 
-SHARED = ""  # in the place of a host
 HOLDS_MEMORY = LIVE_STATES | {VmState.INCOMING}
 
 
@@ -33,7 +33,8 @@ class Domain:
     its definition, which stays when the VM ends. `disks`: the generation of its disk, see
     `shared.values.actions.Action`. `written`: the copy of the disk that belongs to its saved memory. `shared`: its disk
     lies on storage that all hosts have. `autostart`: its host starts it, or did before `failover`, since when Trimtab
-    alone does. `hardware`: what it holds of its host's.
+    alone does. `hardware`: what it holds of its host's. `xml`: the definition of a foreign one as its host has it, with
+    our metadata.
     """
 
     __slots__ = (
@@ -57,6 +58,7 @@ class Domain:
         "vcpus",
         "vm",
         "written",
+        "xml",
     )
 
     def __init__(
@@ -80,6 +82,7 @@ class Domain:
         self.foreign = self.shared = self.autostart = self.failover = False
         self.disks = self.written = 0
         self.hardware = PLAIN
+        self.xml = ""
 
     def copy(self, state: VmState, busy: str = "") -> Domain:
         """Return the same VM in another state, with its counters at 0."""
@@ -96,8 +99,13 @@ class Domain:
         )
         made.foreign, made.disks, made.written = self.foreign, self.disks, self.written
         made.shared, made.autostart, made.failover = self.shared, self.autostart, self.failover
-        made.hardware = self.hardware
+        made.hardware, made.xml = self.hardware, self.xml
         return made
+
+    def relabel(self) -> None:
+        """Write what Trimtab knows of a foreign VM into its definition, or remove it if the VM is not managed."""
+        if self.foreign:
+            self.xml = labelled(unlabelled(self.xml), self.generation) if self.managed else unlabelled(self.xml)
 
     @property
     def ordinary_mib(self) -> int:
@@ -106,12 +114,12 @@ class Domain:
 
     @property
     def definition(self) -> str:
-        """The definition of a VM that Trimtab did not create ("": it is not looked at)."""
-        return self.text if self.foreign and (self.shared or self.failover) else ""
+        """The definition of a VM that Trimtab did not create, without its metadata ("": it is not looked at)."""
+        return unlabelled(self.xml) if self.foreign and (self.shared or self.failover) else ""
 
     @property
-    def text(self) -> str:
-        """The definition of the VM as XML."""
+    def plain_text(self) -> str:
+        """A definition of the VM that says no more than must be."""
         return f"<domain><name>{self.vm}</name><memory>{self.memory_mib}</memory><vcpu>{self.vcpus}</vcpu></domain>"
 
     @property
@@ -159,6 +167,7 @@ class Fabric(Protocol):
     hardware: dict[str, GuestHardware]
     definitions: dict[str, str]
     disks: Disks
+    belongings: Belongings
     reachable: Callable[[str, str], bool]
     migrations: Migrations
 
@@ -326,6 +335,7 @@ class Site:
         domain.state, domain.busy = state, ""
         self.images.pop(domain.vm, None)
         self.fabric.disks.executes(domain.vm, self.node.name, now_s, domain.written)
+        self.fabric.belongings.comes_alive(domain.vm, self.node.name)
         domain.written = 0
         self.fabric.world.place(
             domain.vm,

@@ -18,6 +18,7 @@ from shared.values.nodes import Ability, Node
 from shared.values.operation_costs import COSTS, OperationCosts
 from shared.values.vms import LIVE_STATES, VmState, VmStatus
 from sim_backend.fakes import operations
+from sim_backend.fakes.definitions import Belongings
 from sim_backend.fakes.hardware import PLAIN, GuestHardware
 from sim_backend.fakes.host import Disks, Domain, Operation, Site
 from sim_backend.fakes.migrations import Migrations, Planned
@@ -157,9 +158,11 @@ class FakeHypervisor(Site):
         shared: bool = False,
         autostart: bool = False,
         hardware: GuestHardware = PLAIN,
+        definition: str = "",
     ) -> None:
         """Start an unmanaged VM here. It is idle unless the world knows a task of its name. `shared`, `autostart`,
-        `hardware`: see Domain. Raises ContractViolation when a VM of that name is here or alive elsewhere."""
+        `hardware`: see Domain. `definition`: its owner's ("": a plain one). Raises ContractViolation when a VM of that
+        name is here or alive elsewhere."""
         self.cluster.catch_up(now_s)
         if vm in self.domains:
             raise ContractViolation(f"{vm} is on {self.node.name} already")
@@ -168,7 +171,7 @@ class FakeHypervisor(Site):
         )
         domain.foreign, domain.shared, domain.autostart = True, shared, autostart
         domain.hardware = self.cluster.hardware[vm] = hardware
-        self.cluster.definitions[vm] = domain.text
+        domain.xml = self.cluster.definitions[vm] = definition or domain.plain_text
         if hardware.pages_mib:
             self.cluster.pages_taken_s[self.node.name] = now_s
         if shared:
@@ -346,7 +349,7 @@ class FakeCluster:
     (at_s, vm, node) each time a disk lock has kept a VM from coming to life a second time: an action that should
     never have been asked for. `hardware`, `definitions`: see Fabric. `unfit` lists (at_s, vm, node, why) each time
     a host lacked it. `pages_taken_s`: when an owner last took hugepages of a host. `disks`: the truth of the disks.
-    `migrations`: guests that are known to change memory.
+    `belongings`: what hosts keep beside definitions. `migrations`: guests that are known to change memory.
     """
 
     def __init__(
@@ -368,6 +371,7 @@ class FakeCluster:
         self.unfit: list[tuple[float, str, str, str]] = []
         self.pages_taken_s: dict[str, float] = {}
         self.disks = Disks()
+        self.belongings = Belongings()
         self.migrations = Migrations()
         self.now_s = 0.0  # the latest time that anyone has named
         self._heap: list[tuple[float, int, Operation]] = []

@@ -67,6 +67,7 @@ def begin(op: Operation, now_s: float) -> None:
         assert op.peer is not None
         op.arriving = domain.copy(VmState.INCOMING, kind.value)
         op.arriving.generation = op.action.generation or domain.generation
+        op.arriving.relabel()
         op.peer.domains[vm] = op.arriving
 
 
@@ -125,6 +126,8 @@ def _check_start(op: Operation, now_s: float) -> Answer | None:
             return Outcome.REFUSED, "not its definition"
         op.domain.foreign = op.domain.shared = op.domain.failover = True
         op.domain.autostart, op.domain.disks = spec.autostart, action.disks
+        op.domain.xml = "".join(spec.definition)
+        op.domain.relabel()
         op.domain.hardware = site.fabric.hardware.get(spec.vm, PLAIN)
     return _fits(site, op.domain) or _lock(op, now_s)
 
@@ -362,6 +365,7 @@ def _finish_alive(op: Operation, now_s: float) -> None:
     assert op.domain is not None
     site, vm = op.site, op.action.vm
     op.domain.generation = op.action.generation
+    op.domain.relabel()
     if op.action.kind is ActionKind.START and op.action.expects:
         _start_adopted(op.domain, op.action.spec)
     elif op.action.kind is ActionKind.START and not op.domain.foreign:
@@ -428,6 +432,7 @@ def _finish_migrate(op: Operation, now_s: float) -> VmStatus:
     disks.copy(domain.vm, here, there)
     disks.remove(domain.vm, here)
     disks.executes(domain.vm, there, now_s)
+    site.fabric.belongings.moves(domain.vm, here, there)
     arriving.disks = domain.disks + (not domain.shared)
     site.fabric.world.move(domain.vm, peer.node.name, now_s)
     site.fabric.locks[domain.vm] = peer.node.name
@@ -454,6 +459,7 @@ def _finish_adopt(op: Operation, _now_s: float) -> None:
     domain.managed, domain.generation, domain.attempt = True, op.action.generation, spec.attempt
     domain.disks = 0 if domain.shared else max(1, domain.disks)
     domain.failover = spec.failover
+    domain.relabel()
 
 
 def _finish_release(op: Operation, _now_s: float) -> None:
@@ -461,10 +467,12 @@ def _finish_release(op: Operation, _now_s: float) -> None:
     op.domain.busy = ""
     op.domain.managed, op.domain.generation, op.domain.attempt = False, 0, 0
     op.domain.failover = False
+    op.domain.relabel()
 
 
 def _finish_undefine(op: Operation, _now_s: float) -> None:
     del op.site.domains[op.action.vm]
+    op.site.fabric.belongings.undefined(op.action.vm, op.site.node.name)
 
 
 _FINISHES: dict[ActionKind, Callable[[Operation, float], VmStatus | None]] = {

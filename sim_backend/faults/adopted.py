@@ -2,6 +2,7 @@
 
 Drawn from a separate random stream, so that the other faults of a seed do not change. Invariants: the definition of
 each VM is on exactly one host and is never removed, but for what a host has left of a VM that was restarted elsewhere;
+its text stays as its owner wrote it, but for our metadata while it is adopted, and what libvirt keeps beside it stays;
 none is saved or stopped without being asked for, and in the end each runs or is off as it is wanted.
 """
 
@@ -9,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import partial
@@ -23,6 +24,7 @@ from shared.values.migration import feature, page_need
 from shared.values.nodes import HugepagePool, Node, NodeService, NumaCell
 from shared.values.vm_terms import OnShutdown, VmTerms
 from shared.values.vms import LIVE_STATES, VmState
+from sim_backend.fakes.definitions import MANAGED_SAVE, NVRAM, SNAPSHOTS, unlabelled
 from sim_backend.fakes.hardware import PAGE_KIB, PLAIN, GuestHardware, lacking
 from sim_backend.fakes.host import HOLDS_MEMORY, Domain
 from sim_backend.fakes.hypervisor import FakeHypervisor
@@ -70,7 +72,8 @@ class ExistingVm:
     its operator starts it (true) or shuts it down (false). `shared`, `autostart`, `hardware`: see `Domain`.
     `set_s`: when its operator changes its importance, and nothing else. `power_cut_s`: when the power of its host
     is cut; `fence_dead`: its power driver then never confirms that it is off; `storage_lost`: when its host loses
-    the shared storage, and for how long; `cut_off`: it lost its network before."""
+    the shared storage, and for how long; `cut_off`: it lost its network before. `definition`: its text; `kept`:
+    what its host keeps beside that, see `sim_backend.fakes.definitions`."""
 
     vm: str
     node: str
@@ -91,6 +94,8 @@ class ExistingVm:
     fence_dead: bool = False
     storage_lost: tuple[tuple[float, float], ...] = ()
     cut_off: bool = False
+    definition: str = ""
+    kept: frozenset[str] = frozenset()
 
 
 def draw_existing_vms(seed: int, nodes: Iterable[Node]) -> tuple[ExistingVm, ...]:
@@ -138,7 +143,29 @@ def draw_existing_vms(seed: int, nodes: Iterable[Node]) -> tuple[ExistingVm, ...
             powered=tuple((rng.uniform(*OWNERS_S), rng.random() < 0.5) for _ in range(rng.randint(0, 2))),
         )
 
-    return tuple(existing(number) for number in range(rng.randint(1, COUNT_MAX)))
+    texts = Random(f"definitions of {seed}")
+    return tuple(_with_definition(texts, existing(number)) for number in range(rng.randint(1, COUNT_MAX)))
+
+
+def _with_definition(texts: Random, own: ExistingVm) -> ExistingVm:
+    """Return a VM with a definition that says more than Trimtab reads. One with snapshots would not migrate: only that
+    has them which a device of its host keeps there anyway."""
+    kept = {NVRAM} if texts.random() < 0.5 else set()
+    if own.hardware.device and texts.random() < 0.7:
+        kept.add(SNAPSHOTS)
+    if own.off and texts.random() < 0.5:
+        kept.add(MANAGED_SAVE)
+    folder = "/shared/nvram" if own.shared else "/var/lib/libvirt/qemu/nvram"
+    parts = [
+        f"<name>{own.vm}</name>",
+        "<!-- ask the Zürich office first -->" if texts.random() < 0.5 else "",
+        '<metadata><o:ticket xmlns:o="urn:owner">4&amp;2</o:ticket></metadata>' if texts.random() < 0.5 else "",
+        f"<memory unit='MiB'>{own.memory_mib}</memory>",
+        f"<os firmware='efi'><nvram>{folder}/{own.vm}_VARS.fd</nvram></os>" if NVRAM in kept else "",
+        f"<on_poweroff>{texts.choice(('destroy', 'preserve', 'restart'))}</on_poweroff>",
+    ]
+    text = "\n  ".join(("<domain type='kvm'>", *filter(None, parts))) + "\n</domain>\n"
+    return replace(own, definition=text, kept=frozenset(kept))
 
 
 def with_hardware(seed: int, nodes: tuple[Node, ...]) -> tuple[Node, ...]:
@@ -244,10 +271,17 @@ class AdoptedFaults:
         if own.memory is not None:
             self.loop.cluster.migrations.memories[own.vm] = own.memory
         host.add_stranger(
-            own.vm, own.memory_mib, now_s, shared=own.shared, autostart=own.autostart, hardware=own.hardware
+            own.vm,
+            own.memory_mib,
+            now_s,
+            shared=own.shared,
+            autostart=own.autostart,
+            hardware=own.hardware,
+            definition=own.definition,
         )
         if own.off:
             host.owner_stops(own.vm, now_s)
+        self.loop.cluster.belongings.make(own.vm, own.node, own.kept, own.shared)
 
     def _where(self, own: ExistingVm) -> tuple[FakeHypervisor, Domain] | None:
         """Return the host that defines the VM, without the target of a migration in progress; None if there is none. Of
@@ -362,6 +396,17 @@ class AdoptedFaults:
                 self._report("definition-removed", f"{own.vm}: no host defines it any more")
             if len(homes) > 1:
                 self._report("definition-doubled", f"{own.vm} on {homes}")
+            self._check_kept(own, {name: domain for name, domain in defined if domain.generation == coming})
+
+    def _check_kept(self, own: ExistingVm, defined: Mapping[str, Domain]) -> None:
+        """Check that the newest definition of a VM is its owner's, and that what is kept beside it is there. The memory
+        that its owner had saved is, until the VM lives again."""
+        wanted = own.kept - {MANAGED_SAVE} if own.vm in self._lived else own.kept
+        for name, domain in defined.items():
+            if (unlabelled(domain.xml) if domain.managed else domain.xml) != own.definition:
+                self._report("definition-changed", f"{own.vm} on {name}")
+            if lost := wanted - self.loop.cluster.belongings.of(own.vm, name):
+                self._report("vm-files-lost", f"{own.vm} on {name}: {', '.join(sorted(lost))}")
 
     def _newest_of(self, own: ExistingVm, defined: Sequence[Domain]) -> int:
         """Return the highest generation that a VM was ever defined with, while it is managed."""

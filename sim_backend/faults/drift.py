@@ -10,8 +10,10 @@ from enum import StrEnum
 from functools import partial
 from random import Random
 
+from daemons.values.records.cluster import JobRecord
 from shared.ports import effects as fx
 from shared.protocol.messages import Happened
+from shared.protocol.operator_messages import ConfirmGone
 from shared.values.jobs import INSTANCE_SEPARATOR, instance_name, workload_of
 from shared.values.vms import LIVE_STATES
 from sim_backend.fakes.drift import Drift
@@ -22,6 +24,7 @@ SHARE, TURN = 5, 3  # of so many seeds one has them
 FROM_S, UNTIL_S = 400.0, 4_200.0
 COUNT_MIN, COUNT_MAX = 3, 8
 START_AFTER_S = (5.0, 120.0)
+CONFIRM_EVERY_S = 600.0  # by then a VM that is anywhere has been seen there
 PRIORITY = 5
 TOLD_MAX = 3  # changes that the controllers may tell for one that was made, a change of leaders in between
 BLAMING = "-externally"
@@ -95,9 +98,29 @@ class DriftFaults:
         self, loop: ClosedLoop, guests: GuestChecks, checks: DriftChecks, done: Counter[str], touches: Iterable[Touch]
     ) -> None:
         self._loop, self._guests, self._checks, self._done = loop, guests, checks, done
+        self._confirmed = 0
         self.drift = Drift(loop.cluster)
         for touch in touches:
             loop.engine.at(touch.at_s, PRIORITY, partial(self._touch, touch))
+
+    def repair(self) -> None:
+        """Let an operator confirm, from some time after now on, that those VMs are gone which an external mover took to
+        a host that died: nobody else can know."""
+        engine = self._loop.engine
+        engine.at(engine.now_s + CONFIRM_EVERY_S, PRIORITY, self._confirm_gone)
+
+    def _confirm_gone(self) -> None:
+        hypervisors = self._loop.cluster.hypervisors.values()
+        for record in self._loop.store.records():
+            for number, instance in enumerate(record.instances if isinstance(record, JobRecord) else ()):
+                if not instance.left:
+                    continue
+                name = record.job.name
+                vm = record.adopted or (name if record.job.app else instance_name(name, number))
+                if not any(vm in each.domains or vm in each.images for each in hypervisors):
+                    self._confirmed += 1
+                    self._loop.operator.send(ConfirmGone(f"gone-{vm}-{self._confirmed}", vm))
+        self.repair()
 
     def _touch(self, touch: Touch) -> None:
         now_s = self._loop.engine.now_s

@@ -358,6 +358,7 @@ class FaultRun:
         self.loop.store.available = True
         self._apart.clear()
         self.illnesses.repair()
+        self.drift.repair()
         self.balancer.repair()
         if self.power is not None:
             self.power.repair()

@@ -11,6 +11,7 @@ from agents.hypervisors.libvirt.binding import Module
 from agents.hypervisors.libvirt.build import from_module
 from agents.hypervisors.libvirt.driver import LibvirtHypervisor
 from agents.hypervisors.libvirt.errors import Unavailable
+from agents.hypervisors.libvirt.machine import Machine
 from shared.base.clock import SystemClock
 from shared.config.agent import (
     AgentConfig,
@@ -77,11 +78,18 @@ class Fakes:
         self.wakes = {name: threading.Event() for name in self.names}
         self.drivers = {name: self.driver(name) for name in self.names}
 
-    def driver(self, name: str, module: Module | None = None) -> LibvirtHypervisor:
-        """As an agent makes it, with the host's libvirt or another `module`."""
+    def driver(
+        self,
+        name: str,
+        module: Module | None = None,
+        machine: Machine | None = None,
+        reachable_storage: tuple[str, ...] = (),
+    ) -> LibvirtHypervisor:
+        """As an agent makes it, with the host's libvirt or another `module`, on a `machine` (None: not known)."""
         keys = LibvirtKeys(
             pool=self.pool,
             shared_pools=("shared",),
+            reachable_storage=reachable_storage,
             memory_mib=MEMORY_MIB,
             core_mhz=CORE_MHZ,
             stop_limit_s=0.2,
@@ -92,7 +100,7 @@ class Fakes:
         choice = HypervisorChoice("libvirt", uri="qemu:///system")
         config = AgentConfig(node=NodeFacts(name=name), hypervisor=choice, libvirt=keys)
         module = module or self.cluster.module(name)
-        return from_module(config, self.wakes[name].set, module, self.reach(name), 0.02)
+        return from_module(config, self.wakes[name].set, module, self.reach(name), 0.02, machine)
 
     def reach(self, name: str) -> Callable[[str], None]:
         """Whether another host's libvirtd answers, as a driver asks before it connects."""

@@ -46,6 +46,35 @@ def test_what_somebody_else_does_to_a_vm_keeps_it_for_as_long_as_it_lasts(hosts:
     assert hosts.do(ActionKind.MIGRATE, "h1", expects=1, generation=1, to_node="h2").outcome is Outcome.OK
 
 
+@pytest.mark.parametrize(
+    ("jobs", "block_jobs", "snapshots", "refused"),
+    [
+        (["backup"], [], 0, (Outcome.BUSY, "a backup is in progress", {"bound=backup-job"})),
+        ([], ["vdb"], 0, (Outcome.BUSY, "a block job is in progress on vdb", {"bound=block-job:on vdb"})),
+        ([], [], 1, (Outcome.UNFIT, "has snapshots, with which libvirt migrates no VM", {"snapshots=carried"})),
+    ],
+)
+def test_what_has_begun_since_the_last_look_is_seen_before_a_migration_begins(
+    hosts: Hosts, jobs: list[str], block_jobs: list[str], snapshots: int, refused: tuple[Outcome, str, set[str]]
+) -> None:
+    hosts.own_vm()
+    hosts.adopt()
+    assert needs(hosts) == set()
+    with hosts.made.cluster.lock:
+        dom = hosts.made.cluster.hosts["h1"].named(PET)
+        assert dom is not None
+        dom.jobs, dom.block_jobs, dom.snapshots = jobs, block_jobs, snapshots
+
+    answer = hosts.do(ActionKind.MIGRATE, "h1", expects=1, generation=1, to_node="h2")
+
+    status = hosts.status("h1")
+    assert status is not None
+    shown = {need for need in status.migration_needs if need.startswith(("bound=", "snapshots="))}
+    assert (answer.outcome, answer.detail, shown) == refused
+    assert not hosts.is_defined("h2")
+    assert hosts.made.cluster.hosts["h2"].files.get("/pool/pet.qcow2") is None
+
+
 def test_vms_that_are_not_managed_have_no_such_needs(hosts: Hosts) -> None:
     hosts.own_vm()
     with hosts.made.cluster.lock:

@@ -11,13 +11,16 @@ from click.testing import CliRunner
 
 from shared.ports.effects import Effect, Operate
 from shared.protocol import topology
+from shared.protocol.operator_messages import ConfirmGone
 from shared.values.actions import Action, ActionKind
+from shared.values.jobs import workload_of
 from shared.values.vms import VmState
 from sim_backend.bus.faults import BusFaults, FaultKind
 from sim_backend.commands.faults import faults
 from sim_backend.fakes.host import Domain
 from sim_backend.fakes.hypervisor import FakeHypervisor
 from sim_backend.faults.adopted import OwnerFault
+from sim_backend.faults.drift import CONFIRM_EVERY_S
 from sim_backend.faults.run import (
     CONVERGE_S,
     MOVING_NOTHING,
@@ -125,6 +128,40 @@ def test_a_vm_whose_host_dies_while_it_is_started_or_moved_runs_again(seed: int)
 def test_vms_that_an_owner_has_brought_together_stay_while_neither_has_another_host() -> None:
     """The only other host with the disk of one is being drained, and has no hugepages for the other."""
     assert run_script(RunKind(existing_vms=True).script(1073)).violations == ()
+
+
+def test_an_operator_confirms_what_an_external_mover_took_to_a_host_that_died() -> None:
+    """The agent there died before it could tell of the VM."""
+    run = FaultRun(script := RunKind(existing_vms=True).script(3468), loop_settings(script))
+    run.run()
+
+    assert run.outcome().violations == ()
+    confirmed = [one for one in run.loop.operator.answered.values() if isinstance(one, ConfirmGone)]
+    assert [(one.vm, run.loop.operator.replies[one.request].done) for one in confirmed] == [("j01#1", True)]
+
+
+@pytest.mark.parametrize("lives", [True, False])
+def test_an_operator_confirms_only_what_lives_nowhere(lives: bool) -> None:
+    run, _, _ = run_to_first_vm()
+    loop, chosen = run.loop, []
+
+    def lose() -> None:
+        hosts = loop.cluster.hypervisors.values()
+        host, vm = next((each, vm) for each in hosts for vm in each.domains if "#" in vm)
+        chosen.append(vm)
+        record = loop.store.get(("job", workload_of(vm)[0]))
+        lost = tuple(replace(one, left="from n1") for one in record.instances)
+        loop.store.write(loop.store.term, (replace(record, instances=lost),))
+        if not lives:
+            host.lose_vm(vm, loop.engine.now_s)
+
+    due_s = loop.engine.now_s + CONFIRM_EVERY_S
+    loop.engine.at(due_s, 1, lose)
+    run.drift.repair()
+    loop.run_until(due_s)
+
+    sent = {*loop.operator.answered.values(), *loop.operator.pending.values()}
+    assert [one.vm for one in sent if isinstance(one, ConfirmGone)] == ([] if lives else chosen)
 
 
 def test_scripts_with_existing_vms_have_no_application_and_few_jobs() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -23,6 +24,7 @@ from shared.values.jobs import Rules
 from shared.values.lease import SeenLease
 from shared.values.nodes import Node, NodeCondition
 from shared.values.vms import VmStatus
+from sim_backend.fakes.definitions import SHARED
 from sim_backend.fakes.host import Domain, Operation
 from sim_backend.fakes.hypervisor import FakeHypervisor
 from sim_backend.fakes.store import MemoryStore
@@ -253,6 +255,24 @@ class UndefiningHypervisor(FakeHypervisor):
                 other.domains.pop(op.action.vm, None)
 
 
+class RewritingHypervisor(FakeHypervisor):
+    """Defines on the target of a migration what it knows of a VM, without its firmware variables."""
+
+    def end(self, op: Operation, now_s: float, outcome: Outcome | None = None, detail: str = "") -> None:
+        super().end(op, now_s, outcome, detail)
+        if op.arriving is not None:
+            op.arriving.xml = re.sub(r"<nvram>.*</nvram>", "", op.arriving.xml)
+
+
+class ThoroughHypervisor(FakeHypervisor):
+    """Removes the firmware variables that other hosts see with what a failover has left."""
+
+    def end(self, op: Operation, now_s: float, outcome: Outcome | None = None, detail: str = "") -> None:
+        super().end(op, now_s, outcome, detail)
+        if op.action.kind is ActionKind.UNDEFINE and op.action.vm not in self.domains:
+            self.cluster.belongings.kept.pop((op.action.vm, SHARED), None)
+
+
 class CredulousController(Controller):
     """Takes every lease that was not renewed in time for expired."""
 
@@ -310,6 +330,8 @@ PLANTED: dict[str, tuple[Change, set[str]]] = {
     ),
     "controller sends another definition": (with_controller(MixedUpController), {"hardware-lacking"}),
     "driver removes the newest definition": (with_hypervisor(UndefiningHypervisor), {"definition-removed"}),
+    "driver migrates a definition without NVRAM": (with_hypervisor(RewritingHypervisor), {"definition-changed"}),
+    "driver removes NVRAM that others see": (with_hypervisor(ThoroughHypervisor), {"vm-files-lost"}),
     "store takes any term": (with_store(TermlessStore), {"stale-write"}),
 }
 EARLY = {"agent loses its journal"}  # found in the first seeds
@@ -320,6 +342,8 @@ OF_ADOPTED = {
     "driver counts hugepages as free memory",
     "driver does not see what a VM needs",
     "driver removes the newest definition",
+    "driver migrates a definition without NVRAM",
+    "driver removes NVRAM that others see",
     "controller takes a late lease for an expired one",
     "controller loses the rules of a VM that is set",
     "controller shuts down what is set",

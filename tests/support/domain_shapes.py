@@ -284,6 +284,20 @@ FRAGMENTS: tuple[Fragment, ...] = (
         at="domain",
         apart="cpu",
     ),
+    Fragment(
+        "vendor",
+        "<cpu mode='custom' match='exact'><model>Westmere</model><vendor>AMD</vendor></cpu>",
+        "cpu-vendor",
+        at="domain",
+        apart="cpu",
+    ),
+    Fragment(
+        "forbidden",
+        "<cpu mode='custom' match='exact'><model>Nehalem</model><feature policy='forbid' name='svm'/></cpu>",
+        "cpu-forbid",
+        at="domain",
+        apart="cpu",
+    ),
     _bound(
         "invtsc",
         "<cpu mode='host-passthrough'><feature policy='require' name='invtsc'/></cpu>",

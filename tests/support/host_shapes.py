@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
 from agents.hypervisors.libvirt import capacity
@@ -23,7 +23,7 @@ POOLS = {"default": "/pool", "shared": SHARED, "srv": "/srv/vm", "vg0": "/dev/vg
 ISO = "/pool/debian.iso"
 SOURCE_FILES = ("/pool/own.qcow2", "/srv/vm/own.raw", "/pool/answers.img", "/boot/guest/vmlinuz", ISO)
 SHARED_FILES = ("a.qcow2", "luks", "luks2", "tools.iso", "m")
-REACHED = ("rbd:vms", "nbd:store1", "iscsi:iqn.2013-07.com.example:a", "gluster:gv0")
+REACHED = ("rbd:vms", "nbd:store1:10809", "iscsi:iqn.2013-07.com.example:a@store1", "gluster:gv0@g1")
 MEMORY_MIB = 65_536
 
 EVERYTHING = Hardware(
@@ -52,9 +52,10 @@ EVERYTHING = Hardware(
 
 @dataclass(frozen=True, slots=True)
 class FakeMachine:
-    """What the kernel of a host would say."""
+    """What the kernel of a host would say. `servers`: those of other machines that answer now."""
 
     hardware: Hardware
+    servers: Collection[tuple[str, int]] = ()
 
     def net_devices(self) -> NetDevices:
         hardware = self.hardware
@@ -65,6 +66,9 @@ class FakeMachine:
 
     def virtual_functions(self) -> tuple[str, ...]:
         return self.hardware.functions
+
+    def connects(self, host: str, port: int) -> bool:
+        return (host, port) in self.servers
 
 
 def hardware_of(rng: random.Random) -> Hardware:
@@ -88,7 +92,8 @@ def hardware_of(rng: random.Random) -> Hardware:
         machines=(whole.machines[0], *some(whole.machines[1:])),
         emulators=(EMULATOR, *some(whole.emulators[1:])),
         models=models,
-        flags={virt: some(flags) for virt, flags in whole.flags.items()},
+        flags={virt: (*some(flags), *(("svm",) if rng.random() < 0.2 else ())) for virt, flags in whole.flags.items()},
+        vendor=rng.choice(("AMD", "AMD", "Intel")),
         firmware=some(whole.firmware),
         tpms=some(whole.tpms),
         cells=cells,

@@ -16,12 +16,13 @@ from agents.hypervisors.libvirt.changes import ENDS, Changes, ComparedDomains
 from agents.hypervisors.libvirt.checks import NodeHeadroom, check, fits
 from agents.hypervisors.libvirt.dirty_rate import DirtyRates
 from agents.hypervisors.libvirt.errors import Unavailable, outcome_of, transient
-from agents.hypervisors.libvirt.host_features import THIS_MACHINE, default_page_kib
+from agents.hypervisors.libvirt.host_features import THIS_MACHINE, default_page_kib, pool_sources
 from agents.hypervisors.libvirt.in_progress import FORGETTING, UnderWay
 from agents.hypervisors.libvirt.libvirt_jobs import jobs_on, outdated
 from agents.hypervisors.libvirt.machine import Machine
 from agents.hypervisors.libvirt.migration import Migration
 from agents.hypervisors.libvirt.migration_needs import Surroundings
+from agents.hypervisors.libvirt.network_disks import ConfiguredStorage
 from agents.hypervisors.libvirt.operations import (
     NO_META,
     Label,
@@ -55,6 +56,7 @@ LOOK_S = 30.0  # a change is heard of at once; this finds what was not
 MISSING_LOOK_S = 0.5
 DIRTY_RATE_SOON_S = 2.0  # between looks while a VM has not been measured
 JOBS_S = 20.0  # between two looks for what no event tells: backups, block jobs, autostart, edited definitions
+STORAGE_S = 60.0  # between two looks whether configured servers of network disks answer
 ASK_AGAIN_S = 600.0  # pools and networks may have come and gone
 AGAIN_S = 0.5
 TRIES_MAX = 3
@@ -91,7 +93,8 @@ class LibvirtHypervisor:
         self._fresh, self._ask_again_s = True, 0.0
         self._looked_s = self._jobs_s = self._dirty_s = self._clock.monotonic_s()  # when the watcher last began each
         self._dirty_rates = DirtyRates(site.errors)
-        self._measuring = False
+        self._measuring = self._trying = False
+        self._storage, self._storage_s = ConfiguredStorage(site.keys.reachable_storage, machine), -math.inf
         self._checker = Workers("libvirt-check", 1)
         self._workers = Workers("libvirt-operation", OPERATIONS_MAX)
         self._aborts = Workers("libvirt-abort", ABORTS_MAX)
@@ -476,7 +479,7 @@ class LibvirtHypervisor:
         """Run the thread that watches the domains: each of its tasks when it is due, or at once when one is heard
         of."""
         while not self._closed:
-            due_s = min(self._look_at_s, self._jobs_s + JOBS_S, self._dirty_at_s)
+            due_s = min(self._look_at_s, self._jobs_s + JOBS_S, self._dirty_at_s, self._storage_at_s)
             asked = self._look_now.wait(max(0.0, due_s - self._clock.monotonic_s()))
             self._look_now.clear()
             try:
@@ -500,6 +503,9 @@ class LibvirtHypervisor:
         if now_s >= self._dirty_at_s:
             self._dirty_s = now_s
             self._measure_dirty_rate()
+        if now_s >= self._storage_at_s:
+            self._storage_s = now_s
+            self._try_storage()
 
     @property
     def _look_at_s(self) -> float:
@@ -514,6 +520,27 @@ class LibvirtHypervisor:
         if every_s <= 0.0:
             return math.inf
         return self._dirty_s + (min(every_s, DIRTY_RATE_SOON_S) if self._dirty_rates.is_behind else every_s)
+
+    @property
+    def _storage_at_s(self) -> float:
+        """When the servers of network disks are tried next."""
+        return self._storage_s + STORAGE_S if self._storage.is_tried else math.inf
+
+    def _try_storage(self) -> None:
+        """Have the configured servers of network disks tried, in another thread: they may take seconds."""
+        if self._trying:
+            return
+        self._trying = True
+
+        def step() -> None:
+            try:
+                if self._storage.look():
+                    self._fresh = True
+                    self._look_now.set()
+            finally:
+                self._trying = False
+
+        self._workers.do(lambda: self._guarded(step))
 
     def _look_for_jobs(self) -> None:
         """Look for jobs of libvirt that keep VMs from being migrated, and for what else no event tells of VMs."""
@@ -560,7 +587,8 @@ class LibvirtHypervisor:
         site, errors = self._site, self._site.errors
         with site.link.use("ask for the capacity") as conn:
             site.features = capacity.features_of(conn, errors, site.keys.save_pool)
-            node = capacity.node_of(conn, errors, site.node, site.keys, site.features, self._machine)
+            keys = replace(site.keys, reachable_storage=self._storage.there)
+            node = capacity.node_of(conn, errors, site.node, keys, site.features, self._machine)
             node = replace(node, core_mhz=self._node.core_mhz) if self._node is not None else node  # clocks vary
             if site.features.save and site.features.migrate:
                 own = (node.core_mhz * self._core_mhz_factor, site.cpu.core_frac, site.cpu.cgroup, site.keys.partition)
@@ -572,6 +600,7 @@ class LibvirtHypervisor:
                 page_kib=default_page_kib(node.hugepages),
                 is_local=local_disks.is_local(site),
                 is_local_pool=partial(local_disks.is_local_pool, site),
+                pool_sources=pool_sources(conn) if site.features.migrate else {},
             )
             site.reader.forget_all()  # what was read with other surroundings
             found = site.reader.read(conn)
@@ -582,6 +611,8 @@ class LibvirtHypervisor:
         if not site.features.save:
             self._log.warning("there is no pool for saved images: nothing can be suspended", pool=site.keys.save_pool)
         self._fresh, self._ask_again_s = False, self._clock.monotonic_s() + ASK_AGAIN_S
+        if keys.reachable_storage != self._storage.there:
+            self._fresh = True  # a server has answered meanwhile, or has ceased to
         for seen in found.values():
             if order.needs_order(seen):
                 self._alone(seen, partial(order.put_in_order, site))

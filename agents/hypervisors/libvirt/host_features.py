@@ -3,7 +3,7 @@ its hugepages. Read from libvirt's capabilities, and from the machine where libv
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from xml.etree import ElementTree as ET
@@ -13,6 +13,7 @@ from agents.hypervisors.libvirt.binding import Connection, Pool
 from agents.hypervisors.libvirt.codes import BASELINE_CPU_EXPAND_FEATURES, LIST_ACTIVE
 from agents.hypervisors.libvirt.machine import LocalMachine, Machine
 from agents.hypervisors.libvirt.migration_needs import HUGEPAGE_KIB, NVRAM_FOLDER, UNITS_BYTES, memory_bytes
+from agents.hypervisors.libvirt.network_disks import source_of
 from shared.config.agent import CopyStorage, LibvirtKeys
 from shared.values.migration import feature, number_texts, numbers, page_need, ranges
 from shared.values.nodes import HugepagePool, NumaCell
@@ -137,10 +138,14 @@ def _of_hypervisor(root: ET.Element, virt: str) -> Iterator[str]:
 
 
 def _flags(conn: Connection, root: ET.Element, arch: str, virt: str) -> Iterator[str]:
-    """Yield the CPU features that guests can have: those of `host-model`, with what its model stands for."""
+    """Yield the CPU's vendor, and the features that guests can have: those of `host-model`, with what its model stands
+    for."""
     mode = root.find("cpu/mode[@name='host-model']")
     if mode is None or mode.get("supported") != "yes" or mode.find("model") is None:
         return
+    yield "cpu-vendor="
+    if vendor := mode.findtext("vendor"):
+        yield feature("cpu-vendor", f"{virt}:{vendor}")
     cpu = ET.Element("cpu", mode="custom", match="exact")
     cpu.extend(part for part in mode if part.tag in ("model", "vendor", "feature"))
     expand = BASELINE_CPU_EXPAND_FEATURES
@@ -179,13 +184,19 @@ def _of_pools(conn: Connection, keys: LibvirtKeys, machine: Machine) -> Iterator
         yield feature("shared" if place.startswith("/") else "disk", place)
 
 
+def pool_sources(conn: Connection) -> Mapping[str, tuple[str, ...]]:
+    """Return the network disks that the active storage pools of a host are on, by the pool's name."""
+    pools = {pool.name(): domain_xml.parse(pool.XMLDesc(0)) for pool in conn.listAllStoragePools(LIST_ACTIVE)}
+    return {name: found for name, root in pools.items() if (found := tuple(_places(root)))}
+
+
 def _places(root: ET.Element) -> Iterator[str]:
-    """Yield what a pool verifies of network disks, in the form of needs: "rbd:POOL", "gluster:VOLUME", "iscsi:IQN"."""
-    kind = root.get("type", "")
+    """Yield what a pool verifies of network disks, in the form of needs."""
+    kind, hosts = root.get("type", ""), root.findall("source/host")
     if kind in ("rbd", "gluster"):
-        yield f"{kind}:{root.findtext('source/name', '')}"
+        yield source_of(kind, root.findtext("source/name", ""), hosts)
     elif kind in ("iscsi", "iscsi-direct"):
-        yield from (f"iscsi:{device.get('path', '')}" for device in root.findall("source/device"))
+        yield from (source_of("iscsi", device.get("path", ""), hosts) for device in root.findall("source/device"))
 
 
 def _media(pool: Pool, kind: str, folder: str) -> list[str]:

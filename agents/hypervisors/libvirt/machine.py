@@ -3,6 +3,7 @@ complete list of them."""
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -12,6 +13,7 @@ from typing import Protocol
 ETHERNET = "1"  # ARPHRD_ETHER
 NETWORK_FILE_SYSTEMS = frozenset({"nfs", "nfs4", "cifs", "smb3", "ceph", "fuse.ceph", "glusterfs", "fuse.glusterfs"})
 NETWORK_FILE_SYSTEMS |= {"fuse.sshfs", "gfs2", "ocfs2", "lustre", "beegfs", "gpfs", "9p"}
+CONNECT_S = 2.0
 NAMES_MAX = 512  # of each kind: a host with more has made them for its guests
 
 
@@ -38,6 +40,10 @@ class Machine(Protocol):
 
     def virtual_functions(self) -> tuple[str, ...]:
         """Return the PCI addresses of its SR-IOV virtual functions."""
+        ...
+
+    def connects(self, host: str, port: int) -> bool:
+        """Return whether a server of another machine takes a TCP connection now. Takes seconds."""
         ...
 
 
@@ -78,6 +84,14 @@ class LocalMachine:
         found = [path.name for path in self._within("sys/bus/pci/devices") if (path / "physfn").exists()]
         return tuple(sorted(found)[:NAMES_MAX])
 
+    def connects(self, host: str, port: int) -> bool:
+        """Connect, and close the connection at once; false after `CONNECT_S`, and for what is no address."""
+        try:
+            with socket.create_connection((host, port), CONNECT_S):
+                return True
+        except (OSError, OverflowError, ValueError):
+            return False
+
     def _within(self, folder: str) -> Iterator[Path]:
         with suppress(OSError):
             yield from (self._root / folder).iterdir()
@@ -97,6 +111,10 @@ class NoMachine:
     def virtual_functions(self) -> tuple[str, ...]:
         """Return no function."""
         return ()
+
+    def connects(self, host: str, port: int) -> bool:  # noqa: ARG002
+        """Return false: what this machine reaches says nothing of the other."""
+        return False
 
 
 def _read(path: Path) -> str:

@@ -15,6 +15,7 @@ from agents.hypervisors.libvirt.checks import NodeHeadroom, fits
 from agents.hypervisors.libvirt.codes import Affect, DomainState, Migrate, PausedReason, XmlFlag
 from agents.hypervisors.libvirt.domain_xml import Disk
 from agents.hypervisors.libvirt.errors import NotThere, Unavailable, telling
+from agents.hypervisors.libvirt.libvirt_jobs import jobs_on
 from agents.hypervisors.libvirt.metadata import Meta
 from agents.hypervisors.libvirt.migration_watch import MigrationWatch, bounded, completed_at
 from agents.hypervisors.libvirt.operations import NO_META, Basic
@@ -23,6 +24,7 @@ from agents.hypervisors.libvirt.site import Answered, Site, Task, remove_volumes
 from agents.hypervisors.libvirt.statistics import HALTED, ObservedDomain, Reader
 from shared.base.errors import TrimtabError
 from shared.values.actions import Action, Outcome
+from shared.values.migration import sentence
 from shared.values.migration_terms import MigrationFigures, MigrationMethod
 from shared.values.vms import LIVE_STATES, VmState, VmStatus
 
@@ -61,6 +63,7 @@ class Migration(Basic):
     def do(self) -> None:
         """Look at the target, make room for its disks, go."""
         self.task.stop()
+        self._look_for_jobs()
         to = self.action.to_node
         try:
             with self.site.peer(to) as there:
@@ -167,6 +170,20 @@ class Migration(Basic):
         return self._figures
 
     # --- before it goes ---------------------------------------------------------------------------------------------
+
+    def _look_for_jobs(self) -> None:
+        """Raise Answered where somebody has begun something since the agent last looked with which libvirt migrates no
+        VM; its needs show that from now on."""
+        if self.before is None:
+            return
+        reader, uuid = self.site.reader, self.here.facts.uuid
+        with self.site.link.use(f"look for jobs on {self.vm}") as conn:
+            found = jobs_on(conn, self.site.errors, [self.here]).get(uuid, ())
+        if not found:
+            return
+        reader.jobs = {**reader.jobs, uuid: found}
+        passes = all(need.startswith("bound=") for need in found)
+        raise Answered(Outcome.BUSY if passes else Outcome.UNFIT, "; ".join(sentence(need) for need in found))
 
     def _look(self, there: Connection) -> Target:
         site, errors, to = self.site, self.site.errors, self.action.to_node

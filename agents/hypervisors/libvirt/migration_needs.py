@@ -6,16 +6,19 @@ and https://libvirt.org/formatdomain.html.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from ipaddress import ip_address
 from xml.etree import ElementTree as ET
 
 from agents.hypervisors.libvirt.metadata import Meta
+from agents.hypervisors.libvirt.network_disks import source_of
 from shared.values.migration import bound, feature, lacks, number_texts, numbers, page_need
 
 OF_HOST = frozenset({"host-passthrough", "host-model", "maximum"})  # modes of <cpu>
-OWN_MACHINE = frozenset({"cpu-flag", "cpu-model"})  # the host runs the VM: what its list lacks of these is no need
+OWN_MACHINE = frozenset(
+    {"cpu-flag", "cpu-model", "cpu-vendor"}
+)  # the host runs the VM: what its list lacks of these is no need
 SNAPSHOTS = "snapshots=carried"  # what the definition does not show
 HUGEPAGE_KIB = 2_048  # of most hosts, where the definition gives no size
 NVRAM_FOLDER = "/var/lib/libvirt/qemu/nvram"  # libvirt makes it, and files in it from a template
@@ -36,13 +39,15 @@ def every_disk(_path_or_pool: str) -> bool:
 class Surroundings:
     """What of its node decides on a domain's needs. `cpu`: the model of the host's CPU ("": unknown). `has`: the node's
     own features (none: unknown). `page_kib`: the size of its hugepages where a domain gives none. `is_local`: whether a
-    disk lies on this node alone; `is_local_pool`: whether the volumes of a storage pool, by its name, do."""
+    disk lies on this node alone; `is_local_pool`: whether the volumes of a storage pool, by its name, do.
+    `pool_sources`: the network disks that storage pools are on, by name."""
 
     cpu: str = ""
     has: frozenset[str] = frozenset()
     page_kib: int = HUGEPAGE_KIB
     is_local: Callable[[str], bool] = every_disk
     is_local_pool: Callable[[str], bool] = every_disk
+    pool_sources: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +86,14 @@ def needs_of(root: ET.Element, meta: Meta | None, here: Surroundings) -> tuple[s
     found = {need for read in _READERS for need in read(root, meta, here)}
     kinds = {text.partition("=")[0] for text in here.has}
     own = OWN_MACHINE & kinds
-    return tuple(sorted(need for need in found if need.partition("=")[0] not in own or need in here.has))
+    had = {need for need in found if need.partition("=")[0] not in own or need in here.has}
+    return tuple(sorted(need for need in had if not _is_forbidden_here(need, here)))
+
+
+def _is_forbidden_here(need: str, here: Surroundings) -> bool:
+    """Return whether the host has what its VM must not have: then nobody looks at that."""
+    kind, _, value = need.partition("=")
+    return kind == "cpu-forbid" and feature("cpu-flag", value) in here.has
 
 
 def written_disks(root: ET.Element) -> Iterator[ET.Element]:
@@ -114,7 +126,8 @@ def _machine(root: ET.Element, _meta: Meta | None, _here: Surroundings) -> Itera
 
 
 def _cpu(root: ET.Element, _meta: Meta | None, here: Surroundings) -> Iterator[str]:
-    """Yield the needs of its CPU. Of a running domain libvirt shows `host-model` as the model and features chosen."""
+    """Yield the needs of its CPU. Of a running domain libvirt shows `host-model` as the model and features chosen. What
+    is forbidden and the vendor are compared with the target's CPU (virCPUx86Compare) unless `check` is none."""
     cpu = root.find("cpu")
     if cpu is None:
         return
@@ -124,9 +137,15 @@ def _cpu(root: ET.Element, _meta: Meta | None, here: Surroundings) -> Iterator[s
             yield feature("cpu", here.cpu)
     elif (model := cpu.findtext("model")) and cpu.get("match", "exact") != "minimum":
         yield feature("cpu-model", f"{virt}:{model}")
+    compared = cpu.get("check") != "none" and cpu.get("mode", "custom") not in OF_HOST
     for flag in cpu.findall("feature"):
-        if flag.get("policy", "require") == "require":
-            yield feature("cpu-flag", f"{virt}:{flag.get('name', '')}")
+        policy, value = flag.get("policy", "require"), f"{virt}:{flag.get('name', '')}"
+        if policy == "require":
+            yield feature("cpu-flag", value)
+        elif policy == "forbid" and compared:
+            yield feature("cpu-forbid", value)
+    if (vendor := cpu.findtext("vendor")) and compared:
+        yield feature("cpu-vendor", f"{virt}:{vendor}")
     timers = [timer for timer in root.findall("clock/timer") if timer.get("name") == "tsc" and timer.get("frequency")]
     if not timers and any(_is_on(flag, "invtsc") for flag in cpu.findall("feature")):
         yield bound("invtsc")
@@ -214,7 +233,7 @@ def is_shared(folder: str, here: Surroundings) -> bool:
 
 def _disks(root: ET.Element, meta: Meta | None, here: Surroundings) -> Iterator[str]:
     if meta is not None and meta.pool:
-        yield feature("pool", meta.pool)
+        yield from _pool(meta.pool, here)
     for disk in written_disks(root):
         yield from _written(disk, meta, here)
     for disk in root.findall("devices/disk"):
@@ -248,7 +267,7 @@ def _any_disk(disk: ET.Element, here: Surroundings) -> Iterator[str]:
     if source is None:
         return
     if source.get("pool"):
-        yield feature("pool", source.get("pool", ""))
+        yield from _pool(source.get("pool", ""), here)
     path = source.get("file") or source.get("dev") or source.get("dir") or ""
     if device == "lun":
         yield bound("scsi-lun", path)
@@ -261,20 +280,22 @@ def _any_disk(disk: ET.Element, here: Surroundings) -> Iterator[str]:
         yield bound(devices[kind], path or source.get("path") or _address(source.find("address")))
 
 
+def _pool(name: str, here: Surroundings) -> Iterator[str]:
+    """Yield the needs of a volume in a pool: a pool of that name on another node may be of another cluster."""
+    yield feature("pool", name)
+    yield from (feature("disk", source) for source in here.pool_sources.get(name, ()))
+
+
 def _is_medium(disk: ET.Element) -> bool:
     return disk.get("device") in ("cdrom", "floppy") or disk.find("readonly") is not None
 
 
 def _network_source(source: ET.Element) -> Iterator[str]:
-    """Return the need of a disk that its host reaches over the network: a pool of Ceph's, a volume of Gluster's, a
-    target of iSCSI's, else the server."""
+    """Return the need of a disk that its host reaches over the network."""
     protocol, name = source.get("protocol", ""), source.get("name", "")
     if not protocol:
         return
-    host = source.find("host")
-    server = "" if host is None else host.get("name") or host.get("socket") or ""
-    place = name.partition("/")[0] if protocol in ("rbd", "gluster", "iscsi") else server or name.partition("/")[0]
-    yield feature("disk", f"{protocol}:{place}")
+    yield feature("disk", source_of(protocol, name.partition("/")[0], source.findall("host")))
     for secret in source.findall("auth/secret"):
         yield _secret(secret)
 

@@ -32,6 +32,7 @@ def test_kinds_are_compared_by_value_or_by_their_own_rule() -> None:
         (f"hugepages-{GIGANTIC}=1", False),
         ("network=default", True),  # of networks nothing is known
         ("disk=rbd:vms", False),  # network disks are verified, or lacking
+        ("cpu-forbid=kvm:svm", True),  # nothing is known of its CPU
         ("media=/a.iso", False),
     ):
         assert (m.lacks(has, (need,)) == ()) is there, need
@@ -75,6 +76,46 @@ def test_text_of_others_is_no_format(text: str) -> None:
     """Given braces in what an agent has sent, wherever they are, then they are shown as they are."""
     for need in (f"bound={text}:{text}", f"bound=pci-device:{text}", f"later={text}", f"bridge={text}", f"{text}=x"):
         assert text in m.sentence(need) or need == f"{text}=x"
+
+
+@pytest.mark.parametrize(
+    ("listed", "there"),
+    [
+        ("rbd:vms@mon1,mon2", True),
+        ("rbd:vms", True),  # as an operator says, or an older agent
+        ("rbd:vms@mon1", False),
+        ("rbd:vms@mon3,mon4", False),
+        ("rbd:other", False),
+    ],
+)
+def test_a_network_disk_is_that_of_the_same_servers(listed: str, there: bool) -> None:
+    assert (m.lacks(("disk=", f"disk={listed}"), ("disk=rbd:vms@mon1,mon2",)) == ()) is there
+
+
+@pytest.mark.parametrize(
+    ("value", "without"),
+    [
+        ("rbd:vms@mon1,mon2", "rbd:vms"),
+        ("rbd:vms", "rbd:vms"),
+        ("iscsi:iqn.2013-07.com.example:1", "iscsi:iqn.2013-07.com.example:1"),
+        ("iscsi:iqn.2013-07.com.example:1@s1:3261", "iscsi:iqn.2013-07.com.example:1"),
+        ("nbd:store1:10809", "nbd:store1"),
+        ("nbd:[fd00::1]:10809", "nbd:fd00::1"),
+        ("nbd:fd00::1", "nbd:fd00::1"),
+        ("nbd:/run/nbd.sock", "nbd:/run/nbd.sock"),
+        ("later:", "later:"),
+    ],
+)
+def test_a_network_disk_without_its_servers(value: str, without: str) -> None:
+    assert m.anywhere(value) == without
+
+
+def test_a_cpu_must_not_have_what_is_forbidden() -> None:
+    has = ("cpu-flag=", "cpu-flag=kvm:svm", "cpu-vendor=", "cpu-vendor=kvm:AMD")
+    needs = ("cpu-forbid=kvm:svm", "cpu-forbid=kvm:vmx", "cpu-vendor=kvm:AMD", "cpu-vendor=kvm:Intel")
+    assert m.lacks(has, needs) == ("cpu-forbid=kvm:svm", "cpu-vendor=kvm:Intel")
+    assert m.sentence(needs[0], "n2") == "must not run on a CPU with feature svm, which n2 has"
+    assert m.sentence(needs[3], "n2") == "needs a CPU of Intel, which that of n2 is not"
 
 
 def test_hugepages_are_told_with_what_is_free() -> None:

@@ -55,6 +55,7 @@ def test_a_host_tells_all_that_it_has(cluster: Cluster) -> None:
     assert "kvm:Westmere" in values(found, "cpu-model")
     assert not [model for model in values(found, "cpu-model") if "Denverton" in model], "which it cannot run"
     assert "qemu:aes" in values(found, "cpu-flag")
+    assert values(found, "cpu-vendor") == ["", "kvm:AMD", "qemu:AMD"]
     assert values(found, "tpm") == ["", "emulator"]
     assert values(found, "bridge") == ["", "br-dmz", "br0", "virbr0"]
     assert (values(found, "ovs"), values(found, "direct")) == (["", "br-int"], ["", "eth0", "eth1", "lo", "tap7"])
@@ -76,14 +77,31 @@ def test_storage_is_what_pools_and_the_configuration_reach(cluster: Cluster) -> 
 @pytest.mark.parametrize(
     ("xml", "place"),
     [
-        ("<pool type='rbd'><source><name>vms</name></source></pool>", ["rbd:vms"]),
-        ("<pool type='gluster'><source><name>gv0</name></source></pool>", ["gluster:gv0"]),
-        ("<pool type='iscsi'><source><device path='iqn.a:b'/></source></pool>", ["iscsi:iqn.a:b"]),
+        (
+            "<pool type='rbd'><source><host name='mon2' port='6789'/><host name='mon1'/><name>vms</name></source>"
+            "</pool>",
+            ["rbd:vms@mon1,mon2"],
+        ),
+        (
+            "<pool type='gluster'><source><host name='g1'/><dir path='/'/><name>gv0</name></source></pool>",
+            ["gluster:gv0@g1"],
+        ),
+        (
+            "<pool type='iscsi'><source><host name='s1' port='3261'/><device path='iqn.a:b'/></source></pool>",
+            ["iscsi:iqn.a:b@s1:3261"],
+        ),
         ("<pool type='netfs'><source><name>x</name></source></pool>", []),
     ],
 )
 def test_pools_of_the_network_verify_its_disks(xml: str, place: list[str]) -> None:
     assert list(host_features._places(parse(xml))) == place
+
+
+def test_pools_of_the_network_are_told_by_name(cluster: Cluster) -> None:
+    add_pool(cluster.hosts["h1"], "ceph", "", hosts=("mon2", "mon1"))
+
+    assert host_features.pool_sources(cluster.module("h1").open()) == {"ceph": ("rbd:ceph@mon1,mon2",)}
+    assert values(read(cluster), "disk") == ["", "nbd:store1", "rbd:ceph@mon1,mon2"]
 
 
 def test_cd_roms_are_listed_up_to_a_number(cluster: Cluster) -> None:

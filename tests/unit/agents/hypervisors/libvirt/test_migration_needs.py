@@ -14,6 +14,7 @@ from shared.values.migration import KINDS, parted
 from tests.support.domain_shapes import FRAGMENTS, Fragment, domain
 
 PLAIN = {"arch=x86_64", "machine=pc", "virt=qemu"}
+CPUS = ("vendor", "forbidden")
 HERE = Surroundings("EPYC", is_local=lambda path: not path.startswith("/shared/"))
 
 
@@ -78,6 +79,33 @@ def test_what_the_own_host_does_not_list_of_its_cpu_is_no_need() -> None:
         "cpu-model=qemu:Skylake-Server",
         "cpu-flag=qemu:aes",
     }
+
+
+def test_what_the_own_host_has_against_its_cpu_is_no_need() -> None:
+    """Given a VM that runs here nevertheless, then nobody looks at that, and other nodes need not either."""
+    vendor, forbidden = (domain("d", [part for part in FRAGMENTS if part.name == name]) for name in CPUS)
+    own = {"cpu-model=qemu:Westmere"}, {"cpu-model=qemu:Nehalem"}
+    assert (needs(vendor) - own[0], needs(forbidden) - own[1]) == ({"cpu-vendor=qemu:AMD"}, {"cpu-forbid=qemu:svm"})
+    other = Surroundings(has=frozenset({"cpu-vendor=", "cpu-vendor=qemu:Intel", "cpu-flag=", "cpu-flag=qemu:svm"}))
+    assert (needs(vendor, other), needs(forbidden, other)) == own
+
+
+@pytest.mark.parametrize("cpu", ["<cpu check='none'>", "<cpu mode='host-passthrough'>"])
+def test_a_cpu_that_libvirt_does_not_compare_forbids_nothing(cpu: str) -> None:
+    cpu += "<vendor>AMD</vendor><feature policy='forbid' name='svm'/></cpu>"
+    xml = f"<domain type='kvm'><name>d</name>{cpu}</domain>"
+    assert not {parted(need)[0] for need in needs(xml)} & {"cpu-forbid", "cpu-vendor"}
+
+
+def test_a_volume_of_a_network_pool_needs_the_same_source() -> None:
+    """A pool of that name on another node may be of another cluster."""
+    here = Surroundings(pool_sources={"fast": ("rbd:fast@mon1,mon2",)})
+    volume = domain("d", [part for part in FRAGMENTS if part.name == "volume"])
+    root = ET.fromstring(domain("d", []))
+    ET.SubElement(root, "metadata").append(element_of(Meta(pool="fast", volume="own")))
+
+    for xml in (volume, ET.tostring(root, encoding="unicode")):
+        assert needs(xml, here) == {"pool=fast", "disk=rbd:fast@mon1,mon2"}
 
 
 def test_an_own_disk_needs_its_pool_and_no_folder() -> None:
