@@ -7,6 +7,7 @@ is success and 1 failure; of `status`, 0 is on and 2 is off ("Fence Agent API" o
 from __future__ import annotations
 
 import os
+import re
 import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -19,8 +20,11 @@ from shared.runtime.subprocesses import Ended
 FOLDER = "/usr/sbin"  # of the package; the PATH of a service or of a user may lack it
 PASSED_ON = ("HOME", "TZ")
 PRINTED_BYTES_MAX = 65_536  # the metadata of an agent are about 10 KiB
-PRINTED_LENGTH_MAX = 200  # characters of its output that a failure repeats
+PRINTED_LENGTH_MAX = 400  # characters of its output that a failure repeats: it says all that is wrong with options
 SUCCESS, FAILURE, IS_OFF = 0, 1, 2
+# What the package puts before each message: by its own log, or by Python's before that is set up.
+_LOGGED = re.compile(r"^(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3} [A-Z]+: |[A-Z]+:root:)")
+_ALWAYS_SAID = frozenset({"", "Please use '-h' for usage"})
 
 
 class PowerState(StrEnum):
@@ -87,5 +91,12 @@ def _described(ended: Ended, printed: str, limit_s: float) -> str:
         how = f"ended by signal {-ended.status}"
     else:
         how = f"exit status {ended.status}"
-    said = one_line(" ".join(printed.split()))
+    said = one_line(" ".join(_messages(printed)))
     return f"{how}: {said[-PRINTED_LENGTH_MAX:]}" if said else how
+
+
+def _messages(printed: str) -> list[str]:
+    """Return what an agent said, each message once: without the times of its log, which would push the reason out of
+    the end that is repeated, and without what it says at each failure."""
+    messages = (_LOGGED.sub("", " ".join(line.split())) for line in printed.splitlines())
+    return [message for message in dict.fromkeys(messages) if message not in _ALWAYS_SAID]

@@ -20,6 +20,7 @@ REFUSED: Mapping[str, tuple[str, str]] = {
     **dict.fromkeys(("verbose", "verbose_level", "debug", "debug_file"), _SHOWS_PASSWORDS),
     "missing_as_off": ("takes a wrong name of a machine for proof that it is off", "no such option"),
 }
+ANY_CERTIFICATE, YES = "ssl_insecure", frozenset({"1", "yes", "on", "true"})
 
 
 def options_of(keys: FencingMethod, node: str, mac: str) -> dict[str, str]:
@@ -54,5 +55,8 @@ def _problems(key: str, options: Mapping[str, str]) -> Iterator[Problem]:
         elif plain(name) in REFUSED:
             what, expected = REFUSED[plain(name)]
             yield Problem(f"{key}.{name}", what, expected)
+        elif plain(name) == ANY_CERTIFICATE and value.lower() not in YES:
+            what = f"is {value!r}; agents accept any certificate with '0', too"
+            yield Problem(f"{key}.{name}", what, "'1', or no such option")
         for unknown in sorted({*_PLACEHOLDER.findall(value)} - {NODE, MAC}):
             yield Problem(f"{key}.{name}", f"{unknown} stands for nothing", f"{NODE} or {MAC}")

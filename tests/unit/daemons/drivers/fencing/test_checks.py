@@ -78,6 +78,11 @@ def test_agents_are_looked_up_on_the_path_and_where_the_package_puts_them(
         ({"password": "secret"}, "fencing.method.bmc.options.password: is a secret in a file that others can read"),
         ({"passwd": "secret"}, "(expected password_file)"),
         ({"missing-as-off": "1"}, "missing-as-off: takes a wrong name of a machine for proof that it is off"),
+        (
+            {"ssl_insecure": "0"},
+            "ssl_insecure: is '0'; agents accept any certificate with '0', too (expected '1', or no",
+        ),
+        ({"ssl-insecure": "false"}, "ssl-insecure: is 'false'; agents accept any certificate"),
         ({"verbose": "1"}, "fencing.method.bmc.options.verbose: writes the password to the log"),
         ({"a b": "1"}, "fencing.method.bmc.options: 'a b' is no name of an option"),
         ({"": "1"}, "fencing.method.bmc.options: '' is no name of an option"),
@@ -156,6 +161,11 @@ def test_everything_is_said_at_once(agent: FakeAgent) -> None:
     ]
 
 
+def test_any_certificate_may_be_accepted_in_so_many_words(agent: FakeAgent) -> None:
+    for yes in ("1", "yes", "on", "True"):
+        assert make_methods(keys(bmc=agent.method(options={"ssl_insecure": yes})))
+
+
 # --- what agents say ------------------------------------------------------------------------------------------------
 
 
@@ -188,6 +198,12 @@ def test_options_that_are_not_enough_are_refused_with_the_agents_words(agent: Fa
     assert "refuses the options: exit status 1: Failed: You have to enter ip (expected what the agent needs)" in said
     assert of_a_node.startswith("fencing.method.bmc.nodes.n7: ")
     check_fencing(keys(bmc=agent.method(nodes={"n7": {"ip": "bmc-7"}})))
+
+
+def test_everything_that_an_agent_says_of_options_is_repeated(agent: FakeAgent) -> None:
+    agent.script(needs=tuple(f"a_long_name_of_an_option_{index}" for index in range(10)))
+
+    assert "exit status 1: Failed: You have to enter a_long" in wrong(check_fencing, keys(bmc=agent.method()))
 
 
 @pytest.mark.parametrize(

@@ -23,6 +23,16 @@ FENCE, WAKE, SLEEP = PowerOperation.FENCE, PowerOperation.WAKE, PowerOperation.S
 MAC = "02:00:00:00:00:01"
 ON: dict[str, Any] = {"cuts": False}  # says that it is done and does nothing
 FAILS: dict[str, Any] = {"off": 1, "cuts": False, "prints": "Connection timed out"}
+LOGGED = """ERROR:root:Failed: Timed out  waiting to power OFF
+
+2026-11-29 22:43:31,920 WARNING: Beware
+
+2026-11-29 22:43:31,920 ERROR: Failed: Timed out waiting to power OFF
+
+
+2026-11-29 22:43:31,921 ERROR: Please use '-h' for usage
+
+"""  # as real agents write it
 HANGS: dict[str, Any] = {"off_s": 30.0, "cuts": False}
 
 
@@ -176,6 +186,16 @@ def test_an_agent_that_hangs_is_killed_and_the_next_is_asked(tmp_path: Path) -> 
 
     assert answer.ok
     assert answer.detail == "bmc: off: killed after 1 s; status: on; pdu: off"
+
+
+def test_of_what_an_agent_logs_only_the_messages_are_repeated(tmp_path: Path) -> None:
+    agent = FakeAgent.make(tmp_path)
+    agent.script(always={"off": 1, "cuts": False, "status": 1, "prints": LOGGED})
+
+    answer = driver(none(), 1, bmc=agent.method()).operate(FENCE, "n1", ())
+
+    why = "exit status 1: Failed: Timed out waiting to power OFF Beware"
+    assert answer == PowerAnswer(False, f"bmc: off: {why}; status: {why} Status: ON")
 
 
 def test_an_agent_that_has_gone_is_a_failure(tmp_path: Path) -> None:
