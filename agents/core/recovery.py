@@ -27,6 +27,8 @@ def _holds(action: Action, domain: VmStatus | None, image: VmStatus | None, same
     if kind is ActionKind.ADOPT:
         if domain is None or (action.spec is not None and domain.failover is not action.spec.failover):
             return False
+        if domain.adopted and action.spec is not None and domain.stays_off is not action.spec.stays_off:
+            return False
         return domain.state in BROUGHT_TO_LIFE and domain.generation == action.generation
     if kind is ActionKind.UNDEFINE:
         return domain is None and image is None

@@ -154,7 +154,7 @@ REFUSALS: tuple[Code, ...] = codes(
     ),
     (
         "no-memory",
-        "The node does not have the memory or the hugepages free.",
+        "The node does not have the memory free.",
         *_OTHER_NODE,
     ),
     (

@@ -277,6 +277,8 @@ def _adjust(
     if differs:
         then = move[0] if move else None
         return need(ActionKind.SET_CPU, cpu_mhz=more_mhz, set_mhz=instance.want_mhz, then=then)
-    if instance.adopted and (live.definition not in ("", instance.definition) or live.guarded is not instance.guards):
+    edited = live.definition not in ("", instance.definition)
+    agrees = live.guarded is instance.guards and live.stays_off is instance.stays_off
+    if instance.adopted and (edited or not agrees):
         return need(ActionKind.ADOPT, set_mhz=instance.want_mhz)  # to read what its owner has edited
     return []

@@ -14,7 +14,7 @@ class VmCopy:
     """A VM or image as last reported by its node. `usable`: the node is up and orders may be sent to it. `held_mib`:
     memory that an image holds there, where it is frozen. `definition`: digest of the definition of an adopted VM ("":
     unknown). `stale`: an image with disks that the VM has used since without the image. `guarded`: the host of an
-    adopted VM does not start it by itself."""
+    adopted VM does not start it by itself; `stays_off`: nor does libvirt restart it there when its guest has ended."""
 
     node: str
     state: VmState
@@ -26,6 +26,7 @@ class VmCopy:
     definition: str = ""
     stale: bool = False
     guarded: bool = False
+    stays_off: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +35,8 @@ class ObservedInstance:
     has not reported yet. `issued`: a START of this attempt was sent. `adopted`: the VM was started externally; it is
     adopted where it is, and later started by the definition that is there. `definition`: digest of the definition in
     the store, for an adopted VM. `defined`: its adoption has completed. `anew`: it is to be defined anew where it is
-    wanted, since its own node is off. `guards`: its host must not start it by itself."""
+    wanted, since its own node is off. `guards`: its host must not start it by itself. `stays_off`: nor must libvirt
+    restart it when its guest has ended."""
 
     vm: str
     want_node: str
@@ -50,6 +52,7 @@ class ObservedInstance:
     defined: bool = False
     anew: bool = False
     guards: bool = False
+    stays_off: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ class OnShutdown(StrEnum):
     """What happens when the guest shuts itself down, or its VM crashes."""
 
     DOMAIN = "domain"  # what libvirt does by the domain's on_poweroff and on_crash; a VM that is then off stays off
-    LEAVE_OFF = "leave-off"  # it stays off, also where libvirt's own restart failed
+    LEAVE_OFF = "leave-off"  # it stays off: libvirt does not restart it either, whatever the domain says
     RESTART = "restart"  # it is started again
 
 

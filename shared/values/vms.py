@@ -38,8 +38,9 @@ class VmSpec:
 
     `generation` counts how often the VM was brought to life (start, resume); `attempt` how often its job restarted.
     `cpu_mhz` sets the weight; `cap_mhz` is a stated maximum (None: work-conserving up to vcpus x core_mhz). `arguments`
-    and `environment`: see Job. Of an adopted VM, `failover`: its host must not start it by itself, see VmStatus; and to
-    define it anew, `definition`, its domain XML without our metadata in pieces, and `autostart`, see VmStatus.
+    and `environment`: see Job. Of an adopted VM, `failover`: its host must not start it by itself, `stays_off`: nor
+    after its guest has shut down or crashed, see VmStatus; and to define it anew, `definition`, its domain XML without
+    our metadata in pieces, and `autostart`, see VmStatus.
     """
 
     vm: Label
@@ -55,6 +56,7 @@ class VmSpec:
     failover: bool = False
     autostart: bool = False
     definition: tuple[Prose, ...] = ()
+    stays_off: bool = False
 
 
 class VmStatus(Struct, frozen=True, array_like=True, forbid_unknown_fields=True, gc=False):
@@ -70,7 +72,8 @@ class VmStatus(Struct, frozen=True, array_like=True, forbid_unknown_fields=True,
     again and again (each 0: unknown).
     `transient`: no definition outlives it, so that it cannot be adopted. Of an adopted VM, `autostart`: libvirt starts
     it with its host, or did; `failover`: it does not any more, since Trimtab may restart the VM on another host;
-    `host_files`: what of it lies on this host alone, see `shared.values.failover`.
+    `host_files`: what of it lies on this host alone, see `shared.values.failover`; `stays_off`: libvirt does not
+    restart it when its guest has shut down or crashed, whatever its definition says.
     """
 
     vm: Label
@@ -101,3 +104,4 @@ class VmStatus(Struct, frozen=True, array_like=True, forbid_unknown_fields=True,
     autostart: bool = False
     failover: bool = False
     host_files: tuple[Label, ...] = ()
+    stays_off: bool = False

@@ -54,6 +54,7 @@ class State(IntEnum):
     RUNNING = 1
     PAUSED = 3
     SHUTOFF = 5
+    CRASHED = 6
 
 
 class RunningReason(IntEnum):
@@ -65,6 +66,7 @@ class RunningReason(IntEnum):
     UNPAUSED = 5
     MIGRATION_CANCELED = 6
     SAVE_CANCELED = 7
+    CRASHED = 9
     POSTCOPY = 10
     POSTCOPY_FAILED = 11
 

@@ -71,6 +71,23 @@ class Definition:
             found = ET.SubElement(tune, key)
         found.text = str(value)
 
+    def end_action(self, event: str) -> str:
+        """Return what follows an event: "poweroff" or "crash"."""
+        return self.tree.findtext(f"on_{event}") or "destroy"
+
+    @property
+    def may_reboot(self) -> bool:
+        """Whether libvirt starts QEMU so that a guest may be restarted."""
+        reboot = self.tree.findtext("on_reboot") or "restart"
+        return {reboot, self.end_action("poweroff"), self.end_action("crash")} != {"destroy"}
+
+    def set_end_action(self, event: str, action: str) -> None:
+        """Set what follows an event."""
+        found = self.tree.find(f"on_{event}")
+        if found is None:
+            found = ET.SubElement(self.tree, f"on_{event}")
+        found.text = action
+
     def metadata(self, uri: str) -> str | None:
         """Return the metadata element of a namespace, without its prefix, as libvirt does; None when there is none."""
         found = self._metadata(uri)

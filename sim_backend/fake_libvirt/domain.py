@@ -30,6 +30,8 @@ from sim_backend.fake_libvirt.state import Dom
 QUOTA_RANGE = (1_000, 17_592_186_044_415)
 PERIOD_RANGE = (1_000, 1_000_000)
 TUNES = {"cpu_shares": "shares", "vcpu_quota": "quota", "vcpu_period": "period"}
+LIFECYCLES = {0: "poweroff", 1: "reboot", 2: "crash"}  # virDomainLifecycle
+LIFECYCLE_ACTIONS = ("destroy", "restart", "rename-restart", "preserve", "coredump-destroy", "coredump-restart")
 NOT_RUNNING = "domain is not running"
 SOMEBODYS = {"backup": 9, "snapshot": 6, "dump": 8}  # virDomainJobOperation
 SNAPSHOTS_METADATA, NVRAM, KEEP_NVRAM, CHECKPOINTS_METADATA = 2, 4, 8, 16  # virDomainUndefineFlagsValues
@@ -359,6 +361,24 @@ class virDomain(Handle):
         for each in self._affected(flags):
             each.set_metadata(metadata, key, uri)
         self._connection.host.emit_metadata(dom, type, uri)
+        return 0
+
+    @call
+    def setLifecycleAction(self, type: int, action: int, flags: int = 0) -> int:
+        check_flags(flags, 3, "qemuDomainSetLifecycleAction")
+        if type not in LIFECYCLES or action not in range(len(LIFECYCLE_ACTIONS)):
+            fail(Err.INVALID_ARG, From.DOMAIN, f"invalid argument: Invalid lifecycle action {action} of {type}")
+        event, wanted = LIFECYCLES[type], LIFECYCLE_ACTIONS[action]
+        if wanted.startswith("coredump") and event != "crash":
+            fail(Err.INVALID_ARG, From.DOMAIN, f"invalid argument: '{wanted}' is not allowed for 'on_{event}'")
+        if wanted == "rename-restart":
+            fail(Err.CONFIG_UNSUPPORTED, From.QEMU, "qemu driver doesn't support the 'rename-restart' action")
+        dom = self._free()
+        for each in self._affected(flags):
+            if each is dom.live and not dom.may_reboot:
+                text = "cannot update lifecycle action because QEMU was started with -no-reboot option"
+                fail(Err.OPERATION_UNSUPPORTED, From.QEMU, text)
+            each.set_end_action(event, wanted)
         return 0
 
     @call

@@ -78,6 +78,13 @@ class HostDrift:
             self.host.end_guest(dom)
             return True
 
+    def panic(self, name: str) -> None:
+        """Have the guest's kernel panic."""
+        with self.cluster.lock:
+            dom = self.host.named(name)
+            assert dom is not None
+            self.host.panic(dom)
+
     def crash(self, name: str) -> bool:
         """QEMU dies; false where there is none."""
         with self.cluster.lock:

@@ -208,6 +208,7 @@ class Host:
             self._cannot_start(dom, Err.INTERNAL_ERROR, From.QEMU, text)
         self._numbers += 1
         dom.live, dom.number, dom.cpu_s, dom.asked_to_end = definition.copy(), self._numbers, 0.0, False
+        dom.may_reboot = definition.may_reboot
         dom.guest = guest or self.cluster.new_guest(dom.name)
         dom.be(State.PAUSED, Paused.STARTING_UP)
 
@@ -246,11 +247,30 @@ class Host:
         self.halt(dom, reason, Stopped.CRASHED if reason == Off.CRASHED else Stopped.DESTROYED)
 
     def end_guest(self, dom: Dom) -> None:
-        """Shut a domain down as its guest does."""
+        """Shut a domain down as its guest does. With `on_poweroff` as "restart", QEMU stays and boots it again."""
         if dom.job is not None:
             dom.job.error = error(Err.OPERATION_FAILED, From.QEMU, "domain is no longer running")
         self.emit(dom, Life.SHUTDOWN, Detail.GUEST)
-        self.halt(dom, Off.SHUTDOWN, Stopped.SHUTDOWN)
+        if dom.definition.end_action("poweroff") == "restart":
+            self._boot_again(dom, RunningReason.BOOTED)
+        else:  # QEMU's driver treats "preserve" like "destroy"
+            self.halt(dom, Off.SHUTDOWN, Stopped.SHUTDOWN)
+
+    def panic(self, dom: Dom) -> None:
+        """Have a guest with a panic device crash: `on_crash` decides; what is preserved stays where it is."""
+        action = dom.definition.end_action("crash")
+        if action.endswith("restart"):
+            self._boot_again(dom, RunningReason.CRASHED)
+        elif action == "preserve":
+            dom.be(State.CRASHED, 0)
+            self.cluster.changed()
+        else:
+            self.destroy(dom, Off.CRASHED)
+
+    def _boot_again(self, dom: Dom, reason: int) -> None:
+        """Reset a domain whose QEMU goes on: it never counts as off, and no event says that it has started."""
+        dom.guest, dom.asked_to_end = self.cluster.new_guest(dom.name), False
+        self.resume(dom, reason)
 
     def pause(self, dom: Dom, reason: int, detail: int = Detail.PAUSED) -> None:
         """Pause a domain."""

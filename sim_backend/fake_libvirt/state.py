@@ -85,6 +85,7 @@ class Dom:
     asked_to_end: bool = False
     incoming: bool = False  # a migration brings it here
     autostart: bool = False
+    may_reboot: bool = True  # QEMU was started so that it may, since one of its actions is not "destroy"
     snapshots: int = 0
     checkpoints: int = 0
     max_downtime_ms: int = 300

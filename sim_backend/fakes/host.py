@@ -33,8 +33,8 @@ class Domain:
     its definition, which stays when the VM ends. `disks`: the generation of its disk, see
     `shared.values.actions.Action`. `written`: the copy of the disk that belongs to its saved memory. `shared`: its disk
     lies on storage that all hosts have. `autostart`: its host starts it, or did before `failover`, since when Trimtab
-    alone does. `hardware`: what it holds of its host's. `xml`: the definition of a foreign one as its host has it, with
-    our metadata.
+    alone does. `stays_off`: libvirt would not restart it when its guest has ended. `hardware`: what it holds of its
+    host's. `xml`: the definition of a foreign one as its host has it, with our metadata.
     """
 
     __slots__ = (
@@ -55,6 +55,7 @@ class Domain:
         "memory_mib",
         "shared",
         "state",
+        "stays_off",
         "vcpus",
         "vm",
         "written",
@@ -79,7 +80,7 @@ class Domain:
         self.cpu_time_s = self.disk_time_s = 0.0
         self.disk_read_bytes = 0
         self.managed = True
-        self.foreign = self.shared = self.autostart = self.failover = False
+        self.foreign = self.shared = self.autostart = self.failover = self.stays_off = False
         self.disks = self.written = 0
         self.hardware = PLAIN
         self.xml = ""
@@ -99,7 +100,7 @@ class Domain:
         )
         made.foreign, made.disks, made.written = self.foreign, self.disks, self.written
         made.shared, made.autostart, made.failover = self.shared, self.autostart, self.failover
-        made.hardware, made.xml = self.hardware, self.xml
+        made.hardware, made.stays_off, made.xml = self.hardware, self.stays_off, self.xml
         return made
 
     def relabel(self) -> None:
@@ -294,6 +295,7 @@ class Site:
             adopted=domain.foreign and domain.managed,
             disks=domain.disks,
             migration_needs=domain.hardware.needs,
+            stays_off=domain.foreign and domain.managed and domain.stays_off,
             **_of_failover(domain),
         )
         if memory is None:

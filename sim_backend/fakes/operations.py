@@ -126,7 +126,7 @@ def _check_start(op: Operation, now_s: float) -> Answer | None:
             return Outcome.REFUSED, "not its definition"
         op.domain.foreign = op.domain.shared = op.domain.failover = True
         op.domain.autostart, op.domain.disks = spec.autostart, action.disks
-        op.domain.xml = "".join(spec.definition)
+        op.domain.stays_off, op.domain.xml = spec.stays_off, "".join(spec.definition)
         op.domain.relabel()
         op.domain.hardware = site.fabric.hardware.get(spec.vm, PLAIN)
     return _fits(site, op.domain) or _lock(op, now_s)
@@ -257,7 +257,7 @@ def _check_adopt(op: Operation, _now_s: float) -> Answer | None:
         return Outcome.NO_SUCH_VM, ""
     if domain.managed and domain.generation != op.action.generation:
         return _taken(domain)
-    if domain.managed and domain.failover is spec.failover:
+    if domain.managed and domain.failover is spec.failover and domain.stays_off is spec.stays_off:
         return MET
     return None if domain.state is not VmState.INCOMING else (Outcome.REFUSED, f"it is {domain.state.value}")
 
@@ -456,9 +456,11 @@ def _finish_adopt(op: Operation, _now_s: float) -> None:
     assert domain is not None
     assert spec is not None
     domain.busy = ""
+    if domain.foreign and not domain.managed:
+        domain.cpu_mhz = spec.cpu_mhz or domain.cpu_mhz  # its weight in the world stays its owner's
     domain.managed, domain.generation, domain.attempt = True, op.action.generation, spec.attempt
     domain.disks = 0 if domain.shared else max(1, domain.disks)
-    domain.failover = spec.failover
+    domain.failover, domain.stays_off = spec.failover, spec.stays_off
     domain.relabel()
 
 
@@ -466,7 +468,7 @@ def _finish_release(op: Operation, _now_s: float) -> None:
     assert op.domain is not None
     op.domain.busy = ""
     op.domain.managed, op.domain.generation, op.domain.attempt = False, 0, 0
-    op.domain.failover = False
+    op.domain.failover = op.domain.stays_off = False
     op.domain.relabel()
 
 

@@ -46,6 +46,12 @@ SHAPES_LEAST = 50
 RUNNING_EACH = 3
 SETTINGS = AgentSettings(report_s=2.0, publish_retry_s=2.0)
 CONTROLLER = replace(FAST, report_s=2.0, unreachable_after_s=20.0)
+TUNES = (
+    "<cputune><shares>512</shares><period>50000</period><quota>30000</quota></cputune>",
+    "<cputune><quota>70000</quota></cputune>",
+    "<cputune><shares>2048</shares></cputune>",
+)
+OFF = '[[vms]]\nmatch = "*"\nautomation = "off"\n'
 LIMIT_S = 60.0
 USER = "operator.anna"
 
@@ -76,6 +82,8 @@ class LibvirtRig(RealRig):
     def _define(self, host: str, xml: str) -> None:
         """Define a domain, and start it if its host has few that run and can run it."""
         conn = self.libvirt.module(host).open()
+        if "<cputune>" not in xml:
+            xml = xml.replace("</domain>", f"{(*TUNES, '')[len(self.where) // len(self.names) % 4]}</domain>")
         domain = conn.defineXML(xml)
         domain.setAutostart(len(self.where) % 2)
         if self.runs[host] < RUNNING_EACH:
@@ -100,13 +108,14 @@ class LibvirtRig(RealRig):
         shell.append(AgentShell(node, core, link, driver, StillSampler(), own, seed=1, clock=self.clock))
         return self._started(shell[0])
 
-    def dumps(self) -> dict[str, tuple[str, int]]:
-        """Every definition, and whether it starts with its host."""
+    def dumps(self) -> dict[str, tuple[str, str, int]]:
+        """Every definition, the domain as it runs, and whether it starts with its host."""
         found = {}
         for name in self.names:
             conn = self.libvirt.module(name).open()
             for domain in conn.listAllDomains(0):
-                found[domain.name()] = (domain.XMLDesc(2), domain.autostart())
+                live = without_ours(domain.XMLDesc(0)) if domain.isActive() else ""
+                found[domain.name()] = (domain.XMLDesc(2), live, domain.autostart())
             conn.close()
         return found
 
@@ -160,13 +169,16 @@ def test_there_are_many_shapes() -> None:
     assert len(FRAGMENTS) >= SHAPES_LEAST
 
 
-def test_one_command_adopts_all_and_another_lets_them_go(rig: LibvirtRig) -> None:
+def test_one_command_adopts_all_and_another_lets_them_go(rig: LibvirtRig, tmp_path: Path) -> None:
     before = rig.dumps()
+    assert all(any(part in live for _, live, _ in before.values()) for part in ("<shares>512<", "<quota>70000<"))
+    terms = tmp_path / "vms.toml"
+    terms.write_text(OFF)
     wait_for(lambda: rig.command("vms", "list", "--limit", "2000")["total"] == rig.domains, 120.0)
 
     clock = SystemClock()
     began_s = clock.monotonic_s()
-    found = rig.command("vms", "adopt", "--all")
+    found = rig.command("vms", "adopt", "--all", "--terms", str(terms))
     done = found["done"]
     managed = rig.command("vms", "list", "--limit", "2000")["vms"]
     while not all(row["managed"] for row in managed):
@@ -178,15 +190,15 @@ def test_one_command_adopts_all_and_another_lets_them_go(rig: LibvirtRig) -> Non
     assert (len(done), found["refused"]) == (rig.domains, [])
     assert sum(rig.runs.values()) >= 2 * len(rig.names)
     adopted = rig.dumps()
-    assert {vm: (without_ours(text), starts) for vm, (text, starts) in adopted.items()} == {
-        vm: (without_ours(text), starts) for vm, (text, starts) in before.items()
+    assert {vm: (without_ours(text), *rest) for vm, (text, *rest) in adopted.items()} == {
+        vm: (without_ours(text), *rest) for vm, (text, *rest) in before.items()
     }
-    assert all(text != before[vm][0] for vm, (text, _) in adopted.items())
+    assert all(text != before[vm][0] for vm, (text, *_) in adopted.items())
     print(f"{rig.domains} domains on {len(rig.names)} hosts adopted in {took_s:.1f} s")
     assert took_s <= LIMIT_S
 
     left = [row["job"] for row in done]
-    while left:  # those whose CPU weight is being set are asked for again
+    while left:  # those with an operation in progress are asked for again
         assert clock.monotonic_s() < began_s + 4 * LIMIT_S, left
         refused = rig.command("vms", "release", *left)["refused"]
         assert {row["code"] for row in refused} <= {"vm-busy"}

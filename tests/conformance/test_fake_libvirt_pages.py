@@ -88,7 +88,7 @@ def test_a_vm_that_is_bound_to_a_cell_goes_where_that_has_its_memory(hosts: Host
     stranger = hosts.status("h3", "other")
     assert (stranger is not None and stranger.managed, stranger and stranger.migration_needs) == (False, ("numa=0",))
     answer = hosts.do(ActionKind.MIGRATE, "h1", VM, expects=1, generation=1, to_node="h3")
-    assert (answer.outcome, "Cannot allocate memory" in answer.detail) == (Outcome.FAILED, True)
+    assert (answer.outcome, "Cannot allocate memory" in answer.detail) == (Outcome.NO_ROOM, True)
     hosts.settle()
     assert hosts.do(ActionKind.MIGRATE, "h1", VM, expects=1, generation=1, to_node="h2").outcome is Outcome.OK
 

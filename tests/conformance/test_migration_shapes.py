@@ -46,8 +46,8 @@ class World:
     def facts(self, shape: Shape) -> Facts:
         return facts_of(shape.xml, self.here)
 
-    def instance(self, name: str, facts: Facts) -> Instance:
-        entry = JobEntry(job(name), request="r", order=0, accepted_s=0.0)
+    def instance(self, name: str, facts: Facts, memory_mib: int) -> Instance:
+        entry = JobEntry(job(name, memory_mib=memory_mib), request="r", order=0, accepted_s=0.0)
         instance = Instance(name, entry, 0.0, may_run_on={"source"})
         self.known.note_needs(instance, facts.needs)
         return instance
@@ -122,13 +122,13 @@ def test_what_may_go_goes_and_what_may_not_has_a_reason(world: World) -> None:
     for at, shape in enumerate(shapes()):
         name, facts = f"d{at}", world.facts(shape)
         local = any(need.startswith("storage=") for need in facts.needs)
-        instance = world.instance(name, facts)
+        instance = world.instance(name, facts, shape.memory_mib)
         said = _try(world, shape, name, local)
         for host in world.hosts[1:]:
             lack = lacking_on(world.known, instance, host.name)
             if not lack:
                 assert said[host.name] == "", (shape.fragments, host.name, facts.needs)
-                went.update({parted(need)[0] for need in facts.needs})
+                went.update({parted(need)[0] for need in instance.needs})
                 continue
             reasons = why_not_on(world.known, instance, host.name)
             assert len(reasons) == len(lack)

@@ -140,6 +140,7 @@ def test_connections_that_wait_for_files_are_told_once() -> None:
 
     async def story() -> tuple[list[Any], bytes]:
         async with served() as port:
+            await said(port, HEAD + b"Connection: close\r\n\r\n")  # all that it imports is imported
             soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
             clients = [socket.socket() for _ in range(20)]
             next_file = os.dup(clients[0].fileno())

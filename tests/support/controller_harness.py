@@ -228,11 +228,15 @@ class ControllerHarness:
         if action.kind is ActionKind.ADOPT and action.spec is not None:
             spec = action.spec
             own: dict[str, Any] = {"generation": action.generation or spec.generation, "attempt": spec.attempt}
-            self.change(action.node, action.vm, managed=True, adopted=True, failover=spec.failover, **own)
+            if not here[action.vm].managed and spec.cpu_mhz:
+                own["cpu_mhz"] = spec.cpu_mhz
+            own |= {"failover": spec.failover, "stays_off": spec.stays_off}
+            self.change(action.node, action.vm, managed=True, adopted=True, **own)
         elif action.kind is ActionKind.RELEASE:
             self.change(action.node, action.vm, managed=False, generation=0, attempt=0, adopted=False)
         elif action.kind is ActionKind.START and action.expects and action.spec is not None:
             started: dict[str, Any] = {"generation": action.generation, "attempt": action.spec.attempt}
+            started["stays_off"] = action.spec.stays_off
             self.change(action.node, action.vm, state=VmState.RUNNING, cpu_mhz=action.spec.cpu_mhz, **started)
         elif action.spec is not None:
             state = VmState.PAUSED if action.paused else VmState.RUNNING
@@ -248,6 +252,7 @@ class ControllerHarness:
                 adopted=bool(spec.definition),
                 failover=spec.failover,
                 autostart=spec.autostart,
+                stays_off=spec.stays_off,
             )
         elif action.kind is ActionKind.STOP and action.vm in here and here[action.vm].adopted:
             self.change(action.node, action.vm, state=VmState.ENDED)

@@ -25,6 +25,7 @@ SOURCE_FILES = ("/pool/own.qcow2", "/srv/vm/own.raw", "/pool/answers.img", "/boo
 SHARED_FILES = ("a.qcow2", "luks", "luks2", "tools.iso", "m")
 REACHED = ("rbd:vms", "nbd:store1:10809", "iscsi:iqn.2013-07.com.example:a@store1", "gluster:gv0@g1")
 MEMORY_MIB = 65_536
+SMALL_MIB = 768  # some NUMA cells have no more
 
 EVERYTHING = Hardware(
     virts=("kvm", "qemu"),
@@ -108,6 +109,11 @@ def hardware_of(rng: random.Random) -> Hardware:
     )
 
 
+def _small(cell: Cell) -> Cell:
+    """Return the cell with little memory beside its hugepages."""
+    return replace(cell, memory_mib=sum(cell.pages_mib.values()) + SMALL_MIB)
+
+
 def add_host(cluster: Cluster, name: str, hardware: Hardware, cpu_model: str, pools: Sequence[str]) -> Host:
     """Add a host with these active pools."""
     cores = sum(len(cell.cpus) for cell in hardware.cells) or 8
@@ -130,6 +136,8 @@ def hosts(cluster: Cluster, count: int = 40, seed: int = 11) -> list[Host]:
     for at in range(1, count + 1):
         pools = [pool for pool in POOLS if rng.random() < 0.85]
         hardware = EVERYTHING if at == 1 else hardware_of(rng)
+        if at % 4 == 2:
+            hardware.cells = tuple(map(_small, hardware.cells))
         host = add_host(cluster, f"t{at}", hardware, rng.choice(("EPYC", "EPYC", "EPYC-Milan")), pools)
         if rng.random() < 0.7:
             host.files.put(ISO, b"data")

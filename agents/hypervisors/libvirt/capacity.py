@@ -49,14 +49,14 @@ class Cpu:
         return min(most, max(least, round(cpu_mhz * WEIGHT_DEFAULT / SHARES_DEFAULT)))
 
     @property
-    def plain(self) -> Tuning:
-        """That of a domain of which nothing is said."""
-        return Tuning(SHARES_DEFAULT if self.cgroup == 1 else WEIGHT_DEFAULT)
+    def plain_shares(self) -> int:
+        """The weight of a domain of which none is stated."""
+        return SHARES_DEFAULT if self.cgroup == 1 else WEIGHT_DEFAULT
 
     def worth_mhz(self, shares: int, vcpus: int) -> float:
         """Return the value of a weight (0: none configured) in MHz, at most the capacity that this number of vCPUs can
         use."""
-        default = SHARES_DEFAULT if self.cgroup == 1 else WEIGHT_DEFAULT
+        default = self.plain_shares
         return min((shares or default) * SHARES_DEFAULT / default, vcpus * self.core_mhz)
 
     def quota_us(self, vcpus: int, cap_mhz: float | None) -> int:

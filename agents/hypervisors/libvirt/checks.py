@@ -163,6 +163,8 @@ def _adopt(action: Action, here: ObservedDomain | None) -> Answer | None:
     answer = adopt(action, here)
     if answer != MET or action.spec is None or here is None or here.meta is None or not here.adopted:
         return answer
+    if here.meta.stays_off is not action.spec.stays_off:
+        return None
     wanted = action.spec.failover
     return MET if here.meta.failover is wanted and not (wanted and here.facts.autostart) else None
 

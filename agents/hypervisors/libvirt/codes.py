@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from enum import IntEnum, IntFlag
+from enum import IntEnum, IntFlag, StrEnum
 
 
 class DomainState(IntEnum):
@@ -67,6 +67,37 @@ class Lifecycle(IntEnum):
     SHUTDOWN = 6
     PMSUSPENDED = 7
     CRASHED = 8
+
+
+class LifecycleEvent(IntEnum):
+    """virDomainLifecycle, as far as it matters: when an action of the definition is taken."""
+
+    POWEROFF = 0
+    CRASH = 2
+
+
+class LifecycleAction(StrEnum):
+    """virDomainLifecycleAction, as definitions have it."""
+
+    DESTROY = "destroy"
+    RESTART = "restart"
+    RENAME_RESTART = "rename-restart"
+    PRESERVE = "preserve"
+    COREDUMP_DESTROY = "coredump-destroy"
+    COREDUMP_RESTART = "coredump-restart"
+
+    @property
+    def number(self) -> int:
+        """Its number in libvirt's calls."""
+        return tuple(LifecycleAction).index(self)
+
+
+# Actions after which a guest runs again, with those that are the same but for that.
+ENDING_ACTIONS = {
+    LifecycleAction.RESTART: LifecycleAction.DESTROY,
+    LifecycleAction.RENAME_RESTART: LifecycleAction.DESTROY,
+    LifecycleAction.COREDUMP_RESTART: LifecycleAction.COREDUMP_DESTROY,
+}
 
 
 class JobOperation(IntEnum):

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from xml.etree import ElementTree as ET
 
 from agents.hypervisors.libvirt import metadata
+from agents.hypervisors.libvirt.codes import LifecycleAction, LifecycleEvent
 from agents.hypervisors.libvirt.host_files import host_files_of
 from agents.hypervisors.libvirt.metadata import Meta
 from agents.hypervisors.libvirt.migration_needs import Surroundings, memory_bytes, needs_of, nvram_of, written_disks
@@ -16,6 +17,7 @@ from shared.values.migration import ordinary_mib
 
 NOWHERE = Surroundings()
 TOO_DEEP = "it is nested too deeply"
+_END_TAGS = {LifecycleEvent.POWEROFF: "on_poweroff", LifecycleEvent.CRASH: "on_crash"}
 IsLocal = Callable[[str], bool]
 
 
@@ -175,14 +177,17 @@ def relabelled(text: str, meta: Meta) -> str:
     return text_of(root)
 
 
-def tuning_of(text: str) -> Tuning | None:
-    """Return the share of CPU that a definition states; None where it states none. Raises ValueError where it is no
-    XML."""
-    holder = parse(text).find("cputune")
-    if holder is None or not holder.findtext("shares"):
-        return None
-    period_us, quota_us = int(holder.findtext("period") or 100_000), int(holder.findtext("quota") or -1)
-    return Tuning(int(holder.findtext("shares") or 0), period_us, quota_us)
+def shares_of(text: str) -> int:
+    """Return the weight that a domain's XML states (0: none). Raises ValueError where it is no XML."""
+    return int(parse(text).findtext("cputune/shares") or 0)
+
+
+def end_actions_of(text: str) -> dict[LifecycleEvent, LifecycleAction]:
+    """Return what libvirt does when the guest shuts down and when it crashes. Raises ValueError where it is no XML, or
+    names an action that libvirt does not have."""
+    root = parse(text)
+    stated = {event: root.findtext(tag) for event, tag in _END_TAGS.items()}
+    return {event: LifecycleAction(text or LifecycleAction.DESTROY) for event, text in stated.items()}
 
 
 def text_of(root: ET.Element) -> str:
@@ -215,12 +220,18 @@ def set_meta(root: ET.Element, meta: Meta) -> None:
     holder.append(metadata.element_of(meta))
 
 
-def set_tuning(root: ET.Element, tuning: Tuning) -> None:
-    """Weight and quota; all else of `cputune` stays."""
+def set_shares(root: ET.Element, shares: int) -> ET.Element:
+    """Weight; all else of `cputune` stays. Return that element."""
     holder = root.find("cputune")
     if holder is None:
         holder = ET.SubElement(root, "cputune")
-    _set(holder, "shares", str(tuning.shares))
+    _set(holder, "shares", str(shares))
+    return holder
+
+
+def set_tuning(root: ET.Element, tuning: Tuning) -> None:
+    """Weight and quota; all else of `cputune` stays."""
+    holder = set_shares(root, tuning.shares)
     _set(holder, "period", str(tuning.period_us))
     _set(holder, "quota", str(tuning.quota_us))
 

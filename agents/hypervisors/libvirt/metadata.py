@@ -28,7 +28,8 @@ class Meta:
     the disks that are copied to `lent`, comma-separated; their files here are obsolete once it lives there.
     `autostart`: it starts with its host, or did; libvirt's own flag is off while it moves, and as long as `failover`
     says that Trimtab alone starts it with its host. `stamps`: how its disks were when its memory was saved, see
-    `moved.stamps`.
+    `moved.stamps`. Of one that was adopted, `weighed`: its weight is by `cpu_mhz`; until an order has set that, it is
+    its owner's. `stays_off`: as long as it runs, libvirt does not restart it when its guest has shut down or crashed.
     """
 
     generation: int = 0
@@ -52,11 +53,18 @@ class Meta:
     autostart: bool = False
     stamps: str = ""
     failover: bool = False
+    weighed: bool = False
+    stays_off: bool = False
 
     @property
     def adopted(self) -> bool:
         """Whether the definition was there before it was ours: what we make names its template."""
         return self.managed and not self.template
+
+    @property
+    def owners_cpu(self) -> bool:
+        """Whether its share of CPU is what its owner has made it."""
+        return self.adopted and not self.weighed
 
     @property
     def owes_autostart(self) -> bool:
@@ -150,4 +158,6 @@ _VALUES = {
     "disks": _whole,
     "autostart": _yes,
     "failover": _yes,
+    "weighed": _yes,
+    "stays_off": _yes,
 }

@@ -87,7 +87,7 @@ class Migration(Basic):
         self.task.stop()
         if self._autostarts:
             self.site.set_autostart(self.vm, on=False)
-        self.site.hasten(self.vm, self.meta.cpu_mhz)
+        self.site.hasten(self.vm, self.meta)
         self._go(target, disks)
 
     @property
@@ -358,9 +358,9 @@ class Migration(Basic):
             domain.abortJob()
 
     def _calm(self, there: Connection) -> None:
-        """Give it the weight that its allotment is worth over there, now that it has come."""
+        """Give it the weight that its allotment is worth over there, now that it has come, unless it is its owner's."""
         found = self._seen_at(there)
-        if found is None or found.meta is None or found.state not in LIVE_STATES:
+        if found is None or found.meta is None or found.meta.owners_cpu or found.state not in LIVE_STATES:
             return
         weight = {"cpu_shares": self._cpu_there.shares(found.meta.cpu_mhz)}
         with telling(self.site.errors, f"set the CPU of {self.vm} on {self.action.to_node}"):

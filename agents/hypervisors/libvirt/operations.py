@@ -197,6 +197,8 @@ class StartAdopted(Basic):
             domain.createWithFlags(0)
         self._created = True
         self.site.set_cpu(self.vm, self.here.facts.vcpus, self._after)
+        if self._after.stays_off:
+            self.site.set_stays_off(self.vm, on=True)
 
     def undo(self) -> None:
         """Shut it off again, and restore the previous metadata. One that its owner has started meanwhile runs on."""
@@ -221,6 +223,7 @@ class StartAdopted(Basic):
             attempt=spec.attempt,
             cpu_mhz=spec.cpu_mhz,
             node=self.site.node,
+            stays_off=spec.stays_off,
             **over,  # type: ignore[arg-type]
         )
 
@@ -308,13 +311,20 @@ class SetCpu(Basic):
     """SET_CPU."""
 
     def do(self) -> None:
-        """Set the weight first, then the recorded allotment."""
+        """Set the weight first, then the recorded allotment. Before, note that the weight of an adopted VM is not its
+        owner's any more."""
         self.task.stop()
+        if self.meta.owners_cpu:
+            self.site.set_meta(self.vm, replace(self.meta, weighed=True))
         self._set(self.action.cpu_mhz, self.action.cap_mhz)
 
     def undo(self) -> None:
         """Restore the previous allotment."""
-        self._set(self.meta.cpu_mhz, self.meta.cap_mhz)
+        if self.meta.owners_cpu:
+            self.site.reset_cpu(self.vm)
+            self.site.set_meta(self.vm, self.meta)
+        else:
+            self._set(self.meta.cpu_mhz, self.meta.cap_mhz)
 
     def holds(self, now: ObservedDomain | None) -> bool:
         """Return whether that allotment is recorded."""
@@ -322,15 +332,15 @@ class SetCpu(Basic):
         return meta is not None and (meta.cpu_mhz, meta.cap_mhz) == (self.action.cpu_mhz, self.action.cap_mhz)
 
     def _set(self, cpu_mhz: float, cap_mhz: float | None) -> None:
-        meta = replace(self.meta, cpu_mhz=cpu_mhz, cap_mhz=cap_mhz)
+        meta = replace(self.meta, cpu_mhz=cpu_mhz, cap_mhz=cap_mhz, weighed=self.meta.adopted)
         self.site.set_cpu(self.vm, self.here.facts.vcpus, meta)
         self.site.set_meta(self.vm, meta)
 
 
 class Label(Basic):
-    """ADOPT and RELEASE: nothing but our metadata is changed, and, at the release of what was adopted, its weight as it
-    runs is that of its definition again. Of a VM that may be restarted elsewhere, libvirt's autostart is switched off,
-    and on again at the end of that."""
+    """ADOPT and RELEASE: nothing but our metadata is changed, and, at the release of what was adopted, what orders have
+    changed of it as it runs is as its definition says again. Of a VM that may be restarted elsewhere, libvirt's
+    autostart is switched off, and on again at the end of that. One that is to stay off is not restarted by libvirt."""
 
     def __init__(self, site: Site, task: Task, action: Action, here: ObservedDomain | None) -> None:
         super().__init__(site, task, action, here)
@@ -356,22 +366,35 @@ class Label(Basic):
             return False
         if self._lets_go:
             return now.meta is None
-        return now.meta == self._after and not (self._fails_over and now.facts.autostart)
+        if now.meta != self._after or (self._fails_over and now.facts.autostart):
+            return False
+        return not now.meta.stays_off or self.site.stays_off(self.vm)
 
     def _label(self) -> None:
+        after = NO_META if self._lets_go else self._after
+        if self.meta.stays_off and not after.stays_off:
+            self.site.set_stays_off(self.vm, on=False)
         if self._lets_go:
-            self.site.reset_cpu(self.vm)
+            if self.meta.weighed:
+                self.site.reset_cpu(self.vm)
             self.site.clear_meta(self.vm)
         else:
-            self.site.set_meta(self.vm, self._after)
+            self.site.set_meta(self.vm, after)
+        if after.stays_off:
+            self.site.set_stays_off(self.vm, on=True)
 
     def _restore(self) -> None:
+        if not self.meta.stays_off and not self._lets_go and self._after.stays_off:
+            self.site.set_stays_off(self.vm, on=False)
         if self.here.meta is None:
             self.site.clear_meta(self.vm)
             return
         self.site.set_meta(self.vm, self.meta)
-        if self._lets_go and self.here.state in LIVE_STATES:
-            self.site.set_cpu(self.vm, self.here.facts.vcpus, self.meta)
+        if self.here.state in LIVE_STATES:
+            if self._lets_go:
+                self.site.set_cpu(self.vm, self.here.facts.vcpus, self.meta)
+            if self.meta.stays_off:
+                self.site.set_stays_off(self.vm, on=True)
 
     def _switch(self, on: bool | None, label: Callable[[], None]) -> None:
         """Change metadata and libvirt's flag (None: as it is). Whoever dies in between leaves the flag on: then the VM
@@ -402,12 +425,16 @@ class Label(Basic):
     def _after(self) -> Meta:
         if self.action.kind is ActionKind.RELEASE:
             return released(self.meta)
-        assert self.action.spec is not None
-        known = replace(self.meta, cpu_mhz=self.here.status().cpu_mhz, node=self.site.node)
+        spec = self.action.spec
+        assert spec is not None
+        # What it is entered with is not set: its weight is its owner's until an order changes it.
+        anew_mhz = 0.0 if self.here.managed or self.meta.template else spec.cpu_mhz
+        known = replace(self.meta, cpu_mhz=anew_mhz or self.here.status().cpu_mhz, node=self.site.node)
+        known = replace(known, stays_off=spec.stays_off and not known.template)
         if self._minds_autostart:
             autostart = self._fails_over and (bool(self._was_on) or known.autostart)
             known = replace(known, failover=self._fails_over, autostart=autostart)
-        own = {"generation": self.action.generation, "attempt": self.action.spec.attempt}
+        own = {"generation": self.action.generation, "attempt": spec.attempt}
         foreign = not known.template and bool(self.here.facts.disks)
         disks = max(1, known.disks, self.action.disks) if foreign else known.disks
         return replace(known, managed=True, begun=True, disks=disks, **own)  # type: ignore[arg-type]

@@ -48,6 +48,8 @@ def put_in_order(site: Site, seen: ObservedDomain) -> None:
         remove_left(site, seen)
     elif seen.state in LIVE_STATES:
         weigh(site, seen, meta)
+        if meta.stays_off and not saved_images.has_job(site, vm):
+            site.set_stays_off(vm, on=True)  # libvirt has started it by its definition
         agree(site, vm, meta)
     else:
         site.set_meta(vm, replace(meta, begun=True))
@@ -102,7 +104,7 @@ def weigh(site: Site, seen: ObservedDomain, meta: Meta) -> None:
     """Give a live VM its own weight, not that of an interrupted operation. Raises TrimtabError."""
     vm, facts = seen.facts.name, seen.facts
     is_off = site.features.paused and facts.shares != site.cpu.shares(meta.cpu_mhz)
-    if is_off and not saved_images.has_job(site, vm):
+    if is_off and not meta.owners_cpu and not saved_images.has_job(site, vm):
         site.set_cpu(vm, facts.vcpus, meta)
 
 

@@ -83,7 +83,7 @@ class Suspend(Basic):
             path = storage.make_empty(conn, site.errors, site.keys.save_pool, self._image)
         self.task.stop()
         site.set_state(self.vm, running=False)
-        site.hasten(self.vm, self.meta.cpu_mhz)
+        site.hasten(self.vm, self.meta)
         now = site.see(self.vm)
         self._final = (now or self.here).status(state=VmState.SUSPENDED)
         site.set_meta(self.vm, replace(self.meta, saved=self._image, lent=""), config_only=True)
@@ -450,11 +450,15 @@ def restore(site: Site, vm: str, path: str, after: Meta, image: ObservedDomain, 
 
 
 def edited(site: Site, text: str, meta: Meta, image: ObservedDomain, moved: dict[str, str], hasty: bool = False) -> str:
-    """Return a domain's XML as it will be on this node; `hasty`: during an operation."""
+    """Return a domain's XML as it will be on this node; `hasty`: during an operation. Of one that was adopted, quota
+    and period stay as they are, and its weight unless an order has changed that."""
     root = _parsed(text)
     domain_xml.set_meta(root, meta)
-    domain_xml.set_tuning(root, site.cpu.tuning(meta.cpu_mhz, meta.cap_mhz, image.facts.vcpus, hasty))
-    if not meta.adopted:
+    tuning = site.cpu.tuning(meta.cpu_mhz, meta.cap_mhz, image.facts.vcpus, hasty)
+    if meta.adopted and meta.weighed:
+        domain_xml.set_shares(root, tuning.shares)
+    elif not meta.adopted:
+        domain_xml.set_tuning(root, tuning)
         domain_xml.set_partition(root, site.keys.partition)
     for old, new in moved.items():
         domain_xml.move_disk(root, old, new)

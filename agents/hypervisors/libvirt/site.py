@@ -12,6 +12,7 @@ from agents.hypervisors.libvirt import connection, domain_xml, metadata, storage
 from agents.hypervisors.libvirt.binding import Connection, Domain
 from agents.hypervisors.libvirt.capacity import Cpu, Features
 from agents.hypervisors.libvirt.codes import (
+    ENDING_ACTIONS,
     METADATA_ELEMENT,
     UNDEFINE_CHECKPOINTS,
     UNDEFINE_KEEP_NVRAM,
@@ -21,6 +22,8 @@ from agents.hypervisors.libvirt.codes import (
     UNDEFINE_SNAPSHOTS,
     Affect,
     DomainState,
+    LifecycleAction,
+    LifecycleEvent,
     XmlFlag,
 )
 from agents.hypervisors.libvirt.connection import LibvirtConnection
@@ -29,6 +32,7 @@ from agents.hypervisors.libvirt.metadata import Meta
 from agents.hypervisors.libvirt.migration_needs import is_nvram_local
 from agents.hypervisors.libvirt.statistics import ObservedDomain, Reader, has_checkpoints
 from agents.hypervisors.libvirt.templates import Template
+from shared.base.errors import TrimtabError
 from shared.config.agent import LibvirtKeys
 from shared.values.actions import Outcome
 from shared.values.vms import VmState, VmStatus
@@ -144,15 +148,20 @@ class Site:
                     conn.defineXML(domain_xml.without_meta(text))
 
     def set_cpu(self, vm: str, vcpus: int, meta: Meta) -> None:
-        """Set weight and quota of a domain to what its metadata say: as it runs, and as it is defined, unless its
-        definition was there before it was ours."""
+        """Set weight and quota of a domain to what its metadata say, as it runs and as it is defined. Of one that was
+        adopted it is the weight alone, as it runs, once an order has changed that: quota and period are its owner's.
+        """
+        if meta.owners_cpu:
+            return
         with self.domain(vm, "set the CPU of") as (_conn, domain):
             shares = self.cpu.shares(meta.cpu_mhz)
             if not self.features.paused:
                 domain.setSchedulerParameters({"weight": shares})
                 return
-            tuning = self.cpu.tuning(meta.cpu_mhz, meta.cap_mhz, vcpus)
-            wanted = {"cpu_shares": shares, "vcpu_period": tuning.period_us, "vcpu_quota": tuning.quota_us}
+            wanted = {"cpu_shares": shares}
+            if not meta.adopted:
+                tuning = self.cpu.tuning(meta.cpu_mhz, meta.cap_mhz, vcpus)
+                wanted |= {"vcpu_period": tuning.period_us, "vcpu_quota": tuning.quota_us}
             flags = (Affect.LIVE,) if meta.adopted else (Affect.CONFIG, Affect.LIVE)
             for flag in flags:  # the binding cannot do both in one call
                 if affects(domain) & flag:
@@ -169,11 +178,14 @@ class Site:
             if domain.isPersistent():
                 domain.setAutostart(int(on))
 
-    def hasten(self, vm: str, cpu_mhz: float) -> None:
-        """Give a domain that executes the weight with which an operation on it gets through; `set_cpu` ends that."""
+    def hasten(self, vm: str, meta: Meta) -> None:
+        """Give a domain that executes the weight with which an operation on it gets through, unless its weight is its
+        owner's; `set_cpu` ends that."""
+        if meta.owners_cpu:
+            return
         with self.domain(vm, "hasten") as (_conn, domain):
             if self.features.paused and affects(domain) & Affect.LIVE:
-                domain.setSchedulerParametersFlags({"cpu_shares": self.cpu.hasty_shares(cpu_mhz)}, Affect.LIVE)
+                domain.setSchedulerParametersFlags({"cpu_shares": self.cpu.hasty_shares(meta.cpu_mhz)}, Affect.LIVE)
 
     def set_state(self, vm: str, running: bool) -> None:
         """Let a domain run, or pause it; one that does so already is left alone."""
@@ -191,13 +203,40 @@ class Site:
                 domain.destroyFlags(0)
 
     def reset_cpu(self, vm: str) -> None:
-        """Give a domain that runs the weight and quota of its definition again."""
+        """Give a domain that runs the weight of its definition again."""
         with self.domain(vm, "reset the CPU of") as (_conn, domain):
             if not (self.features.paused and affects(domain) & Affect.LIVE):
                 return
-            kept = domain_xml.tuning_of(domain.XMLDesc(XmlFlag.INACTIVE)) or self.cpu.plain
-            wanted = {"cpu_shares": kept.shares, "vcpu_period": kept.period_us, "vcpu_quota": kept.quota_us}
-            domain.setSchedulerParametersFlags(wanted, Affect.LIVE)
+            plain = self.cpu.plain_shares
+            kept = domain_xml.shares_of(domain.XMLDesc(XmlFlag.INACTIVE)) or plain
+            if (domain_xml.shares_of(domain.XMLDesc(0)) or plain) != kept:
+                domain.setSchedulerParametersFlags({"cpu_shares": kept}, Affect.LIVE)
+
+    def set_stays_off(self, vm: str, on: bool) -> None:
+        """Have libvirt leave a domain off when its guest shuts down or crashes (`on`), or do what its definition says:
+        as it runs, never as it is defined."""
+        with self.domain(vm, "say what follows the end of") as (_conn, domain):
+            for event, action in self._end_actions(domain, on).items():
+                domain.setLifecycleAction(event, action.number, Affect.LIVE)
+
+    def stays_off(self, vm: str) -> bool:
+        """Return whether nothing is left to do of `set_stays_off`."""
+        with self.domain(vm, "ask what follows the end of") as (_conn, domain):
+            return not self._end_actions(domain, on=True)
+
+    def _end_actions(self, domain: Domain, on: bool) -> dict[LifecycleEvent, LifecycleAction]:
+        """Return the actions of a domain as it runs that are to be others."""
+        if not (self.features.paused and affects(domain) & Affect.LIVE):
+            return {}
+        try:
+            now = domain_xml.end_actions_of(domain.XMLDesc(0))
+            if on:
+                wanted = {event: ENDING_ACTIONS.get(action, action) for event, action in now.items()}
+            else:
+                wanted = domain_xml.end_actions_of(domain.XMLDesc(XmlFlag.INACTIVE))
+        except ValueError as error:
+            raise TrimtabError(f"{domain.name()}: {error}") from error
+        return {event: action for event, action in wanted.items() if action is not now[event]}
 
     def remove(self, seen: ObservedDomain, moved: bool = False, over: bool = False) -> None:
         """Remove the definition of a domain that does not run; one that is gone is fine. Its volumes are left. A

@@ -5,7 +5,6 @@ from __future__ import annotations
 from agents.hypervisors.answers import other
 from agents.hypervisors.libvirt import domain_xml
 from agents.hypervisors.libvirt.codes import CREATE_PAUSED
-from agents.hypervisors.libvirt.domain_xml import Facts
 from agents.hypervisors.libvirt.metadata import Meta
 from agents.hypervisors.libvirt.operations import Basic, clear, lives
 from agents.hypervisors.libvirt.site import Answered, Site, Task
@@ -26,7 +25,7 @@ class StartDefined(Basic):
         self._noted = False
         try:
             self._text = domain_xml.without_meta("".join(self.spec.definition))
-            self.facts: Facts = domain_xml.facts_of(self._text, site.reader.here)
+            domain_xml.facts_of(self._text, site.reader.here)
         except ValueError as error:
             raise InvalidValue("definition", action.vm, f"the XML of a domain: {error}") from error
 
@@ -74,9 +73,10 @@ class StartDefined(Basic):
             raise Answered(*other(now))
 
     def _note(self) -> None:
-        """Set the VM's weight as it runs, and note in the definition that it has come to life."""
+        """Note in the definition that the VM has come to life."""
         meta = self._meta(begun=True)
-        self.site.set_cpu(self.vm, self.facts.vcpus, meta)
+        if meta.stays_off:
+            self.site.set_stays_off(self.vm, on=True)
         self.site.set_meta(self.vm, meta)
 
     def _meta(self, begun: bool) -> Meta:
@@ -91,4 +91,5 @@ class StartDefined(Basic):
             disks=self.action.disks,
             failover=True,
             autostart=spec.autostart,
+            stays_off=spec.stays_off,
         )

@@ -145,6 +145,7 @@ class ObservedDomain:
             transient=self.facts.transient,
             autostart=meta.adopted and (self.facts.autostart or meta.autostart),
             failover=meta.adopted and meta.failover and not self.facts.autostart,
+            stays_off=meta.adopted and meta.stays_off,
             host_files=self.facts.host_files if meta.adopted else (),
             dirty_mib_per_s=self.size.dirty.mib_per_s,
             resident_mib=self.size.resident_mib,

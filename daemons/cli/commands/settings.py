@@ -78,7 +78,9 @@ def set_jobs(
     tell_each(
         line,
         jobs,
-        lambda request, job: SetJob(request, job, importance, goal_s, best_effort, rules, checked=checked),
+        lambda request, job: SetJob(
+            request, job, importance=importance, goal_s=goal_s, best_effort=best_effort, rules=rules, checked=checked
+        ),
         "job {} is changed",
         look_up=look_up_jobs,
         rules_of=_the_same(rules),

@@ -205,6 +205,7 @@ class Measure:
                 or before.address != status.address
                 or before.migration_needs != status.migration_needs
                 or before.failover != status.failover
+                or before.stays_off != status.stays_off
                 or before.host_files != status.host_files
             )
             if instance is not None and state is _RUNNING and not differs:
@@ -590,4 +591,5 @@ def _as_arrived(before: VmStatus) -> VmStatus:
         autostart=before.autostart,
         failover=before.failover,
         host_files=before.host_files,
+        stays_off=before.stays_off,
     )

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from daemons.controller.state.cluster import Cluster
 from daemons.controller.state.jobs import Instance, JobEntry
 from daemons.controller.state.queries import is_busy, is_stale, is_unknown, last_node
-from daemons.controller.state.vm_terms import can_fail_over, fails_over
+from daemons.controller.state.vm_terms import can_fail_over, fails_over, stays_off
 from daemons.planning.observed import Headroom, ObservedInstance, ObservedWorkload, PlannedAction, VmCopy
 from shared.policy_api.decision import Change, ChangeKind
 from shared.values.jobs import Allotment, JobPhase
@@ -49,6 +49,7 @@ def _observed(
                 defined=bool(entry.adopted) and entry.taken,
                 anew=allotment is not None and allotment.node == entry.failover_to,
                 guards=fails_over(entry),
+                stays_off=stays_off(entry),
             )
         )
     ends = phase is JobPhase.SHUT_OFF and entry.released
@@ -64,7 +65,8 @@ def _copies(cluster: Cluster, instance: Instance) -> tuple[VmCopy, ...]:
         held_mib = float(status.memory_mib) if frozen else 0.0
         seen = status.state, status.attempt, status.generation, status.cpu_mhz
         guarded = status.failover if can_fail_over(node) else fails_over(instance.job)
-        more = is_stale(instance, status), guarded
+        off = status.stays_off if status.adopted else stays_off(instance.job)  # a driver that tells nothing of it
+        more = is_stale(instance, status), guarded, off
         copies.append(VmCopy(name, *seen, node.usable, held_mib, status.definition, *more))
     return tuple(copies)
 

@@ -21,7 +21,7 @@ from daemons.controller.state.migration_fit import lacking_on
 from daemons.controller.state.queries import is_busy
 from daemons.controller.state.tenancy import admits
 from daemons.controller.state.unit_of_work import UnitOfWork
-from daemons.controller.state.vm_terms import fails_over, note_move, note_pause, runs
+from daemons.controller.state.vm_terms import fails_over, note_move, note_pause, runs, stays_off
 from daemons.models.migration_backoff import FIRST_S
 from daemons.planning import order
 from daemons.planning.diff import diff
@@ -389,6 +389,7 @@ class Reconciler:
             failover=fails_over(instance.job),
             autostart=anew and facts is not None and facts.autostart,
             definition=instance.job.definition if anew else (),
+            stays_off=stays_off(instance.job),
         )
 
     def rolled_back(self, action: Action) -> None:

@@ -46,6 +46,11 @@ def restarts(entry: JobEntry) -> bool:
     return wanted and (entry.lost_with_host or terms.on_shutdown is OnShutdown.RESTART)
 
 
+def stays_off(entry: JobEntry) -> bool:
+    """Return whether libvirt is not to restart an adopted VM when its guest has shut down or crashed."""
+    return bool(entry.adopted) and terms_of(entry).on_shutdown is OnShutdown.LEAVE_OFF
+
+
 def fails_over(entry: JobEntry) -> bool:
     """Return whether an adopted VM is to be restarted on another node when its own is off."""
     return bool(entry.adopted) and terms_of(entry).failover

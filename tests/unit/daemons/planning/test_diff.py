@@ -48,6 +48,12 @@ def test_an_instance_that_is_nowhere_is_started_unpaused_when_alone() -> None:
     assert (need.memory_mib, need.cpu_mhz) == (512.0, 1000.0)
 
 
+@pytest.mark.parametrize(("is_now", "wanted"), [(False, True), (True, False), (True, True)])
+def test_an_adopted_vm_is_labelled_again_when_it_is_to_stay_off_or_no_more(is_now: bool, wanted: bool) -> None:
+    one = instance(copies=(copy("n1", stays_off=is_now),), adopted=True, defined=True, stays_off=wanted)
+    assert kinds(workload(one)) == [(ActionKind.ADOPT, "n1")] * (is_now is not wanted)
+
+
 def test_a_gang_is_prepared_paused_and_released_together() -> None:
     two = workload(instance(0), instance(1, want="n2"))
     assert [need.paused for need in diff(two).needs] == [True, True]

@@ -108,6 +108,20 @@ def test_terms_of_a_vm_are_changed_and_whether_it_should_run_is_not() -> None:
     assert harness.orders == []
 
 
+def test_the_agent_is_told_when_a_guest_is_to_stay_off() -> None:
+    harness = harness_of(pet=True)
+    for on_shutdown, stays_off in (
+        (OnShutdown.LEAVE_OFF, True),
+        (OnShutdown.RESTART, False),
+        (OnShutdown.DOMAIN, False),
+    ):
+        assert harness.ask(SetJob(on_shutdown, "pet", terms=TermChanges(on_shutdown=on_shutdown))).done
+        told = [(one.kind, one.spec is not None and one.spec.stays_off) for one in harness.obey()]
+        assert told == [(ActionKind.ADOPT, stays_off)] * (on_shutdown is not OnShutdown.DOMAIN)
+        harness.report("n1")
+        assert harness.orders == []
+
+
 def test_what_two_operators_change_at_once_is_all_kept() -> None:
     """Given changes of some terms each, then neither takes back the other's."""
     harness = harness_of(pet=True)

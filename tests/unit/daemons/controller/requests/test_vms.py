@@ -23,6 +23,7 @@ from shared.protocol.operator_messages import (
 )
 from shared.values.actions import ActionKind, GuestChange, Outcome
 from shared.values.jobs import JobPhase, Preference, PreferenceKind, Rules
+from shared.values.vm_terms import VmAutomation, VmTerms
 from shared.values.vms import VmState, VmStatus
 from tests.support.controller_harness import ControllerHarness, job
 
@@ -253,6 +254,23 @@ def test_a_vm_that_is_not_ours_becomes_a_job_and_is_shut_off_with_its_guest() ->
     assert harness.orders == []  # its definition is nobody's to remove, and its guest wanted it off
     assert alarms_of(harness) == []
     assert harness.store.get(("job", "web")).phase is JobPhase.SHUT_OFF
+
+
+@pytest.mark.parametrize("automation", [VmAutomation.OFF, VmAutomation.AUTO])
+def test_adoption_sets_no_cpu(automation: VmAutomation) -> None:
+    harness = with_stranger()
+    harness.wait(10.0, reporting=["n2"])
+    harness.change("n1", "web-7", cpu_time_s=1.0)
+    harness.report("n1")
+    assert harness.ask(AdoptVm("a", "n1", "web-7", job="web", terms=VmTerms(automation=automation))).done
+    (adopt,) = harness.take_orders()
+    (allotment,) = harness.controller.cluster.jobs["web"].allotments
+    assert adopt.spec is not None
+    assert adopt.spec.cpu_mhz == allotment.cpu_mhz != STRANGER.cpu_mhz
+    harness.result(adopt)
+    assert harness.orders == []
+    cycle(harness)
+    assert harness.orders == []
 
 
 @pytest.mark.parametrize("change", [GuestChange.ENDED, GuestChange.VANISHED, GuestChange.STOPPED])
