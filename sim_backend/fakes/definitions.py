@@ -30,16 +30,19 @@ def unlabelled(text: str) -> str:
 
 class Belongings:
     """What lies on the hosts of each VM beside its definition and its disks: the variables of its firmware (on storage
-    that all hosts have where its disk is), snapshots, and its memory if its owner had it saved."""
+    that all hosts have where its disk is), snapshots, and its memory if its owner had it saved. `lived`: the VMs that
+    have lived since."""
 
     def __init__(self) -> None:
         self.kept: dict[tuple[str, str], set[str]] = {}
+        self.lived: set[str] = set()
 
     def make(self, vm: str, node: str, names: Collection[str], shared: bool) -> None:
         """Note what an owner has of a VM on a host. `shared`: all hosts see its firmware's variables."""
         for name in names:
             place = SHARED if shared and name == NVRAM else node
             self.kept.setdefault((vm, place), set()).add(name)
+        self.lived.discard(vm)
 
     def of(self, vm: str, node: str) -> set[str]:
         """Return what a host sees of a VM's."""
@@ -48,6 +51,7 @@ class Belongings:
     def comes_alive(self, vm: str, node: str) -> None:
         """Use up the memory that was saved, as libvirt does when a VM starts."""
         self.kept.get((vm, node), set()).discard(MANAGED_SAVE)
+        self.lived.add(vm)
 
     def moves(self, vm: str, source: str, target: str) -> None:
         """Take the firmware's variables along, as QEMU does; the definition at the source goes with all that is kept

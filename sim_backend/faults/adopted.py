@@ -401,11 +401,12 @@ class AdoptedFaults:
     def _check_kept(self, own: ExistingVm, defined: Mapping[str, Domain]) -> None:
         """Check that the newest definition of a VM is its owner's, and that what is kept beside it is there. The memory
         that its owner had saved is, until the VM lives again."""
-        wanted = own.kept - {MANAGED_SAVE} if own.vm in self._lived else own.kept
+        belongings = self.loop.cluster.belongings
+        wanted = own.kept - {MANAGED_SAVE} if own.vm in belongings.lived else own.kept
         for name, domain in defined.items():
             if (unlabelled(domain.xml) if domain.managed else domain.xml) != own.definition:
                 self._report("definition-changed", f"{own.vm} on {name}")
-            if lost := wanted - self.loop.cluster.belongings.of(own.vm, name):
+            if lost := wanted - belongings.of(own.vm, name):
                 self._report("vm-files-lost", f"{own.vm} on {name}: {', '.join(sorted(lost))}")
 
     def _newest_of(self, own: ExistingVm, defined: Sequence[Domain]) -> int:

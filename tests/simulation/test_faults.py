@@ -125,6 +125,10 @@ def test_a_vm_whose_host_dies_while_it_is_started_or_moved_runs_again(seed: int)
     assert run_script(RunKind(existing_vms=True).script(seed)).violations == ()
 
 
+def test_a_host_that_starts_a_vm_as_it_boots_uses_up_what_was_saved_of_it() -> None:
+    assert run_script(RunKind(existing_vms=True).script(5766)).violations == ()
+
+
 def test_vms_that_an_owner_has_brought_together_stay_while_neither_has_another_host() -> None:
     """The only other host with the disk of one is being drained, and has no hugepages for the other."""
     assert run_script(RunKind(existing_vms=True).script(1073)).violations == ()

@@ -60,3 +60,14 @@ def test_what_all_hosts_see_stays_when_a_host_forgets_the_vm_and_saved_memory_is
     kept.undefined(VM, "a")
 
     assert kept.of(VM, "b") == {NVRAM}
+
+
+def test_saved_memory_is_used_up_by_whoever_starts_the_vm() -> None:
+    belongings = Belongings()
+    belongings.comes_alive(VM, "n1")
+    belongings.make(VM, "n1", (MANAGED_SAVE, NVRAM), shared=False)
+    assert VM not in belongings.lived
+
+    belongings.comes_alive(VM, "n1")
+
+    assert (belongings.of(VM, "n1"), belongings.lived) == ({NVRAM}, {VM})
