@@ -16,9 +16,7 @@ from agents.hypervisors.libvirt.network_disks import source_of
 from shared.values.migration import bound, feature, lacks, number_texts, numbers, page_need
 
 OF_HOST = frozenset({"host-passthrough", "host-model", "maximum"})  # modes of <cpu>
-OWN_MACHINE = frozenset(
-    {"cpu-flag", "cpu-model", "cpu-vendor"}
-)  # the host runs the VM: what its list lacks of these is no need
+OWN_MACHINE = frozenset({"cpu-flag", "cpu-model", "cpu-vendor"})  # what its host's list lacks of these is no need
 SNAPSHOTS = "snapshots=carried"  # what the definition does not show
 HUGEPAGE_KIB = 2_048  # of most hosts, where the definition gives no size
 NVRAM_FOLDER = "/var/lib/libvirt/qemu/nvram"  # libvirt makes it, and files in it from a template

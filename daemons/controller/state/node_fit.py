@@ -6,6 +6,7 @@ from collections.abc import Collection, Container
 
 from daemons.controller.state.cluster import Cluster
 from daemons.controller.state.tenancy import nodes_of
+from daemons.models.rule_contradictions import Ruled
 from daemons.values.replies import unknown
 from shared.values.jobs import Job, PreferenceKind, Rules
 from shared.values.nodes import Node
@@ -15,13 +16,7 @@ _ABOUT_NODES = (PreferenceKind.NODE_AFFINITY, PreferenceKind.NODE_ANTI_AFFINITY)
 
 def is_allowed(required_labels: Collection[str], rules: Rules, node: Node) -> bool:
     """Return whether required labels and rules about nodes and labels let a workload onto a node."""
-    labels = {*node.labels}
-    return (
-        {*required_labels, *rules.label_affinity} <= labels
-        and labels.isdisjoint(rules.label_anti_affinity)
-        and (not rules.node_affinity or node.name in rules.node_affinity)
-        and node.name not in rules.node_anti_affinity
-    )
+    return Ruled(rules, tuple(required_labels)).suits(node.name, frozenset(node.labels))
 
 
 def could_hold(job: Job, node: Node, vm_overhead_mib: float) -> bool:
